@@ -1,0 +1,59 @@
+"""Checkpoints that are whole or not there at all, and hold no code."""
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from pocketbayes.errors import TrainingError
+
+NAME = "checkpoint.pt"
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Writes to a temporary name, syncs and renames: a full disk never leaves half a file."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def prepare_directory(out: str | os.PathLike[str]) -> Path:
+    """The directory, made if need be; an error now rather than after hours of training."""
+    directory = Path(out)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / ".writable", lambda file: file.write(b""))
+        (directory / ".writable").unlink()
+    except OSError as error:
+        raise TrainingError(f"cannot write to {directory}: {error.strerror or error}") from error
+    return directory
+
+
+def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
+    """Replaces the directory's checkpoint."""
+    write_atomically(directory / NAME, lambda file: torch.save(state, file))
+
+
+def load_checkpoint(directory: Path, device: torch.device) -> dict[str, Any]:
+    """The directory's checkpoint; reads tensors and plain values only."""
+    path = directory / NAME
+    if not path.exists():
+        raise TrainingError(f"no checkpoint at {path}; start the run with resume=False")
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise TrainingError(
+            f"{path} is not a checkpoint of this library, or is damaged: {error}"
+        ) from error
+    return state

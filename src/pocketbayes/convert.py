@@ -1,0 +1,124 @@
+"""From a plain network to a Bayesian one, and access to its posteriors."""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from torch import nn
+
+from pocketbayes.description import attach_description
+from pocketbayes.errors import ConversionError, require_choice, require_number
+from pocketbayes.estimators import ESTIMATORS
+from pocketbayes.layers import BayesianModule, bayesian_modules, make_bayesian_
+from pocketbayes.posteriors import Gaussian, Posterior
+from pocketbayes.selection import Place, Rules, nearest, places
+
+Net = TypeVar("Net", bound=nn.Module)
+
+
+def bayesianize_(
+    net: Net,
+    prior_std: float = 0.05,
+    std_init: float = 1e-3,
+    estimator: str = "lrt",
+    include: Rules = None,
+    exclude: Rules = None,
+    bias: bool = False,
+) -> Net:
+    """Turns `net` into a Bayesian network, in place, and returns it.
+
+    Every weight w of a Linear, Conv1d/2d/3d, ConvTranspose1d/2d/3d, Embedding,
+    MultiheadAttention (so TransformerEncoder too), LSTM or GRU gets a posterior
+    N(w, std_init^2) and a prior N(0, prior_std^2). All else stays as it is: norms, activations
+    with parameters, and bare parameters of your own modules are deterministic; `audit` lists
+    them. Tied weights share one posterior. The network still trains, saves, moves and compiles
+    as before, but each forward pass is now a random draw, in training and in evaluation mode.
+
+    Args:
+        net: any module, already on its device and in its dtype. It is changed.
+        prior_std: std of the prior of every weight.
+        std_init: std that every posterior starts with.
+        estimator: how layers that are linear in their weight draw: "lrt" (local
+            reparameterisation: fresh noise per output, least variance), "weight" (one weight
+            sample per pass), "flipout" (one weight sample, random signs per example) or
+            "mean" (no noise). Attention, recurrent and embedding layers always use "weight".
+        include: convert only modules that match; None means all. A name pattern such as
+            "encoder.*" (shell style), a module type, a predicate `(name, module) -> bool`, or
+            several of them. A module that matches brings everything inside it.
+        exclude: leave these alone; given in the same ways.
+        bias: make biases, and the shifts of norms, Bayesian as well. Scales of norms never are:
+            a prior around zero would switch their channels off.
+
+    Raises:
+        ConversionError: the network is already Bayesian, has a parameter this cannot handle,
+            or a pattern matches nothing. The network is then unchanged.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        >>> model = bayesianize_(net, prior_std=0.1, exclude="2")
+    """
+    if not isinstance(net, nn.Module):
+        raise ConversionError(f"bayesianize_ takes a torch.nn.Module, not {type(net).__name__}")
+    prior_std = require_number(prior_std, "prior_std", above=0)
+    std_init = require_number(std_init, "std_init", above=0)
+    require_choice(estimator, "estimator", ESTIMATORS)
+    if any(True for _ in bayesian_modules(net)):
+        raise ConversionError(
+            "this network is already Bayesian; use it as it is, or convert a fresh copy"
+        )
+    _convert_(net, places(net, include, exclude, bias), prior_std, std_init, estimator)
+    _leave_fast_paths_(net)
+    attach_description(net)
+    return net
+
+
+def named_posteriors(model: nn.Module) -> Iterator[tuple[str, Posterior]]:
+    """Yields (name of the parameter, its posterior); a tied posterior once, by its first name."""
+    seen: set[int] = set()
+    for prefix, module in bayesian_modules(model):
+        for name in module.posteriors:
+            posterior = module.posterior(name)
+            if id(posterior) not in seen:
+                seen.add(id(posterior))
+                yield f"{prefix}.{name}".lstrip("."), posterior
+
+
+def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None:
+    """Puts `posterior` in place of the one called `name`, wherever that is tied to."""
+    known = dict(named_posteriors(model))
+    if name not in known:
+        raise ConversionError(f"no posterior is called {name!r}{nearest(name, known)}")
+    if posterior.shape != known[name].shape:
+        raise ConversionError(
+            f"{name} has shape {tuple(known[name].shape)}, but its replacement "
+            f"{tuple(posterior.shape)}"
+        )
+    for _, module in bayesian_modules(model):
+        for key in module.posteriors:
+            if module.posterior(key) is known[name]:
+                module.posteriors[key] = posterior.train(module.training)
+
+
+def _convert_(
+    net: nn.Module, found: list[Place], prior_std: float, std_init: float, estimator: str
+) -> None:
+    """Makes one posterior per parameter, then one Bayesian layer per module."""
+    posteriors: dict[int, Posterior] = {}
+    layers: dict[int, dict[str, Posterior]] = {}
+    for place in found:
+        key = id(place.parameter)
+        if key not in posteriors:
+            posteriors[key] = Gaussian.around(place.parameter, std_init, prior_std)
+        layers.setdefault(id(place.module), {})[place.name] = posteriors[key]
+    for place in found:
+        if not isinstance(place.module, BayesianModule):
+            make_bayesian_(place.module, place.behaviour, layers[id(place.module)], estimator)
+
+
+def _leave_fast_paths_(net: nn.Module) -> None:
+    """Keeps torch's encoders from fused kernels, which read weights but never call layers."""
+    for module in net.modules():
+        if any(True for _ in bayesian_modules(module)):
+            if isinstance(module, nn.TransformerEncoderLayer):
+                module.activation_relu_or_gelu = 0
+            if isinstance(module, nn.TransformerEncoder):
+                module.use_nested_tensor = False

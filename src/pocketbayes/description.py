@@ -1,0 +1,90 @@
+"""What a model says of itself: likelihood, estimator, class names and how inputs are prepared.
+
+The description lives on the root module and travels in its `state_dict` as one tensor of bytes.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.layers import bayesian_modules, set_estimator
+
+NOISE = "noise_log_std"
+_KEY = "_pocketbayes_description"
+
+
+@dataclass(frozen=True)
+class Description:
+    """Facts about a model that its weights do not tell. None: not known (yet)."""
+
+    likelihood: str | None = None
+    estimator: str | None = None
+    class_names: tuple[str, ...] | None = None
+    preprocess: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Description":
+        """From JSON text; unknown keys, of a newer version, are passed over."""
+        facts = {k: v for k, v in json.loads(text).items() if k in cls.__dataclass_fields__}
+        names = facts.get("class_names")
+        return cls(**facts | {"class_names": None if names is None else tuple(names)})
+
+
+def attach_description(model: nn.Module) -> None:
+    """Gives the root an empty description that its state dict carries from now on."""
+    model._pocketbayes = Description()  # type: ignore[assignment]
+    model.register_state_dict_post_hook(_write)  # type: ignore[no-untyped-call]
+    model.register_load_state_dict_pre_hook(_read)  # type: ignore[no-untyped-call]
+
+
+def describe(model: nn.Module) -> Description:
+    """The model's description; an empty one for a model that has none."""
+    found = getattr(model, "_pocketbayes", None)
+    return found if isinstance(found, Description) else Description()
+
+
+def update_description(model: nn.Module, **facts: Any) -> None:
+    """Changes some facts of the description."""
+    model._pocketbayes = replace(describe(model), **facts)  # type: ignore[assignment]
+
+
+def noise_log_std(model: nn.Module) -> Tensor | None:
+    """The learned log-std of the observation noise, one per output; None without one."""
+    return getattr(model, NOISE, None)
+
+
+def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """Gives the model a trainable log-std of the observation noise, starting at std 1."""
+    like = next(model.parameters())
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    zeros = torch.zeros(shape, dtype=dtype, device=like.device)
+    model.register_parameter(NOISE, nn.Parameter(zeros))
+
+
+def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    estimators = {m.estimator for _, m in bayesian_modules(module)}
+    chosen = next(iter(estimators - {"weight"} or estimators), None)
+    text = replace(describe(module), estimator=chosen).to_json()
+    state[prefix + _KEY] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _read(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any
+) -> None:
+    data = state.pop(prefix + _KEY, None)
+    if data is None:
+        return
+    description = Description.from_json(bytes(data.tolist()).decode())
+    module._pocketbayes = description  # type: ignore[assignment]
+    if description.estimator is not None:
+        set_estimator(module, description.estimator)
+    noise = state.get(prefix + NOISE)
+    if noise is not None and noise_log_std(module) is None:
+        add_noise_parameter(module, tuple(noise.shape))

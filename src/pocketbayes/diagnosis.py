@@ -1,0 +1,77 @@
+"""When a loss is not finite: notice it without waiting for the device, and say where it began."""
+
+from collections import deque
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.elbo import Objective
+from pocketbayes.layers import BayesianModule
+
+
+class LossWatch:
+    """Looks at every loss, at once on the CPU and a few steps later on a device that runs ahead."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.lag = 0 if device.type == "cpu" else 8
+        self.waiting: deque[tuple[int, Tensor]] = deque()
+
+    def add(self, step: int, loss: Tensor) -> None:
+        """Notes the loss of a step."""
+        finite = torch.isfinite(loss.detach())
+        self.waiting.append((step, finite.to("cpu", non_blocking=True) if self.lag else finite))
+
+    def first_bad_step(self, everything: bool = False) -> int | None:
+        """The first step known to have had a loss that is not finite."""
+        while len(self.waiting) > (0 if everything else self.lag):
+            step, finite = self.waiting.popleft()
+            if not bool(finite):
+                return step
+        return None
+
+
+def where_not_finite(objective: Objective, x: Tensor, y: Tensor) -> str:
+    """Names the first place, in the order of computation, that holds a value not finite."""
+    if x.is_floating_point() and not x.isfinite().all():
+        return "the input batch holds a value that is not finite"
+    if y.is_floating_point() and not y.isfinite().all():
+        return "the target batch holds a value that is not finite"
+    for name, parameter in objective.model.named_parameters():
+        if not parameter.isfinite().all():
+            return f"parameter {name} is not finite"
+    output, layer = _first_bad_layer(objective.model, x)
+    if layer is not None:
+        return f"layer {layer} is the first whose output is not finite"
+    if objective.likelihood == "categorical" and isinstance(output, Tensor):
+        classes = output.shape[1]
+        wrong = y[(y < 0) | (y >= classes)]
+        if len(wrong):
+            return (
+                f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
+                f"so labels must be 0 to {classes - 1}"
+            )
+    return "every layer's output is finite for the same batch: the loss itself overflowed"
+
+
+@torch.no_grad()
+def _first_bad_layer(model: nn.Module, x: Tensor) -> tuple[object, str | None]:
+    found: list[str] = []
+
+    def look(name: str, module: nn.Module) -> None:
+        def hook(_: nn.Module, __: object, output: object) -> None:
+            tensors = output if isinstance(output, list | tuple) else [output]
+            if any(isinstance(t, Tensor) and not t.isfinite().all() for t in tensors):
+                found.append(f"{name or '(root)'} ({type(module).__name__})")
+
+        handles.append(module.register_forward_hook(hook))
+
+    handles: list[torch.utils.hooks.RemovableHandle] = []
+    for name, module in model.named_modules():
+        if isinstance(module, BayesianModule) or not any(True for _ in module.children()):
+            look(name, module)
+    try:
+        output = model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return output, found[0] if found else None

@@ -1,0 +1,107 @@
+"""The loss: expected negative log-likelihood plus the scaled KL to the prior."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pocketbayes.convert import named_posteriors
+from pocketbayes.description import noise_log_std
+from pocketbayes.errors import DataError, PocketBayesError
+
+LIKELIHOODS = ("categorical", "gaussian")
+
+
+def kl(model: nn.Module) -> Tensor:
+    """KL(q || prior) of the whole model in nats; a tied posterior counts once. Differentiable.
+
+    For your own training loop, with N the number of training examples (not of the batch):
+
+        >>> loss = F.cross_entropy(model(x), y) + kl(model) / N
+    """
+    terms = [posterior.kl() for _, posterior in named_posteriors(model)]
+    if not terms:
+        raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
+    return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()
+
+
+def warmed_up(beta: float, warmup: float, progress: float) -> float:
+    """Beta's weight at a point of training: rises linearly from 0 over the share `warmup`."""
+    return beta * (min(1.0, progress / warmup) if warmup > 0 else 1.0)
+
+
+def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy and accuracy; classes are dimension 1.
+
+    A label that is no class makes the result NaN, which needs no wait for the device; `fit`
+    then says which label it was.
+    """
+    expected = logits.shape[:1] + logits.shape[2:]
+    if logits.dim() < 2 or labels.shape != expected:
+        raise DataError(
+            f"the model's output has shape {tuple(logits.shape)}, the labels {tuple(labels.shape)}; "
+            "a categorical likelihood needs (batch, classes, ...) and (batch, ...)"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise DataError(
+            f"class labels must be integers, not {labels.dtype}; "
+            'for real-valued targets use likelihood="gaussian"'
+        )
+    classes = logits.shape[1]
+    labels = labels.long()
+    valid = ((labels >= 0) & (labels < classes)).all()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = F.cross_entropy(logits, labels.clamp(0, classes - 1))
+    accuracy = (logits.argmax(1) == labels).to(loss.dtype).mean()
+    return torch.where(valid, loss, math.nan), accuracy
+
+
+def gaussian_nll(output: Tensor, target: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over examples of -log N(target; output, exp(log_std)^2), and the mean squared error."""
+    target = matched_target(output, target)
+    output = output.to(torch.promote_types(output.dtype, torch.float32))
+    error = target.to(output.dtype) - output
+    per_value = (error * (-log_std).exp()).square() / 2 + log_std + math.log(2 * math.pi) / 2
+    return per_value.flatten(1).sum(1).mean() if output.dim() > 1 else per_value.mean(), (
+        error.square().mean()
+    )
+
+
+def matched_target(output: Tensor, target: Tensor) -> Tensor:
+    """The target in the output's shape: (batch,) goes with (batch, 1), and nothing broadcasts."""
+    if output.shape == (*target.shape, 1):
+        return target.unsqueeze(-1)
+    if output.shape != target.shape:
+        raise DataError(
+            f"the model's output has shape {tuple(output.shape)}, the target {tuple(target.shape)}; "
+            "a Gaussian likelihood needs them equal, or (batch, 1) and (batch,)"
+        )
+    return target
+
+
+class Objective(nn.Module):
+    """The loss of one batch as a module, so that DDP and compilation see all of it."""
+
+    def __init__(self, model: nn.Module, likelihood: str) -> None:
+        super().__init__()
+        self.model = model
+        self.likelihood = likelihood
+
+    def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
+        output = self.model(x)
+        if not isinstance(output, Tensor):
+            raise DataError(
+                f"the model returns a {type(output).__name__}, not a tensor; wrap it in a module "
+                "whose forward returns the logits or the prediction alone"
+            )
+        if self.likelihood == "categorical":
+            nll, score = categorical_nll(output, y)
+        else:
+            log_std = noise_log_std(self.model)
+            assert log_std is not None
+            nll, score = gaussian_nll(output, y, log_std)
+        divergence = kl(self.model)
+        loss = nll + kl_weight * divergence
+        return loss, torch.stack([loss, nll, divergence, score]).detach()

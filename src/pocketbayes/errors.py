@@ -1,0 +1,57 @@
+"""What the library raises: every message says what was wrong, where, and what to do."""
+
+import math
+
+
+class PocketBayesError(Exception):
+    """Base of every error the library raises on purpose."""
+
+
+class ConversionError(PocketBayesError):
+    """A network cannot be made Bayesian as asked."""
+
+
+class DataError(PocketBayesError):
+    """A loader, batch, input or label is not what the model needs."""
+
+
+class TrainingError(PocketBayesError):
+    """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""
+
+
+def require_number(
+    value: object,
+    name: str,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> float:
+    """Returns `value` as a float, or says which bound it breaks."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PocketBayesError(
+            f"{name} must be a number, not {value!r} ({type(value).__name__}); pass a float"
+        )
+    if not (math.isfinite(value) and value > above and least <= value <= most):
+        bounds = [
+            f"above {above:g}" if above > -math.inf else "",
+            f"at least {least:g}" if least > -math.inf else "",
+            f"at most {most:g}" if most < math.inf else "",
+        ]
+        limits = ", ".join(["finite", *filter(None, bounds)])
+        raise PocketBayesError(f"{name} must be {limits}; got {value!r}")
+    return float(value)
+
+
+def require_count(value: object, name: str, least: int = 1) -> int:
+    """Returns `value` as an int of at least `least`, or says what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PocketBayesError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    return value
+
+
+def require_choice(value: object, name: str, choices: tuple[str, ...]) -> str:
+    """Returns `value` if it is one of `choices`, or lists them."""
+    if not isinstance(value, str) or value not in choices:
+        raise PocketBayesError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    return value

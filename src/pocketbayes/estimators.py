@@ -1,0 +1,192 @@
+"""Ways to send an input through a random weight: pure functions of tensors.
+
+A *linear operation* is y = A(w) x + b, linear in x and in w: a matrix product, a convolution or
+a transposed convolution. It is named by `conv`: None for the matrix product, else the seven
+trailing arguments of `torch.convolution`.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pocketbayes.randomness import normal_like
+
+ESTIMATORS = ("lrt", "weight", "flipout", "mean")
+
+
+class Conv(NamedTuple):
+    """The arguments of `torch.convolution` after input, weight and bias."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool
+    output_padding: tuple[int, ...]
+    groups: int
+
+
+class Weights(NamedTuple):
+    """Mean and variance of a layer's weight and bias; None: there is none, or it is certain."""
+
+    mean: Tensor
+    variance: Tensor
+    bias: Tensor | None
+    bias_variance: Tensor | None
+
+
+def linear_operation(x: Tensor, weight: Tensor, bias: Tensor | None, conv: Conv | None) -> Tensor:
+    """Y = A(weight) x + bias."""
+    if conv is None:
+        return F.linear(x, weight, bias)
+    return torch.convolution(x, weight, bias, *conv)
+
+
+def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> Tensor:
+    """Y = m + sqrt(v) eps with m = A(E w) x + E b, v = A(Var w) x^2 + Var b, eps ~ N(0, 1).
+
+    Exact for independent Gaussian weights where each output reads each weight once. A
+    convolution reads its weights at every position: there the marginal of each output is
+    exact, but the noise is independent from position to position.
+    """
+    return add_noise(*output_moments(x, weights, conv))
+
+
+def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tensor, Tensor]:
+    """Mean and variance of every output (m and v above)."""
+    x, mean, variance, bias, bias_variance = _as_autocast_would(x, *weights)
+    tensors = (x, mean, variance, bias, bias_variance)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        result: tuple[Tensor, Tensor] = _OutputMoments.apply(*tensors, conv)  # type: ignore[no-untyped-call]
+        return result
+    return _OutputMoments.forward(x, mean, variance, bias, bias_variance, conv)
+
+
+def add_noise(mean: Tensor, variance: Tensor) -> Tensor:
+    """Mean + sqrt(variance) eps, with eps ~ N(0, 1) drawn here."""
+    noise = normal_like(mean)
+    if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
+        output, _ = _AddNoise.apply(mean, variance, noise)  # type: ignore[no-untyped-call]
+        return cast(Tensor, output)
+    return torch.addcmul(mean, _safe_sqrt(variance), noise)
+
+
+def flipout(
+    x: Tensor, mean: Tensor, deviation: Tensor, bias: Tensor | None, conv: Conv | None
+) -> Tensor:
+    """Y = A(mean) x + b + s * A(deviation) (r * x), random signs r, s per example and channel.
+
+    One draw of the weight's deviation serves the whole batch; the signs decorrelate examples.
+    """
+    x, mean, deviation, bias = _as_autocast_would(x, mean, deviation, bias)
+    certain = linear_operation(x, mean, bias, conv)
+    perturbed = linear_operation(x * _signs_like(x, conv), deviation, None, conv)
+    return certain + perturbed * _signs_like(perturbed, conv)
+
+
+def _signs_like(x: Tensor, conv: Conv | None) -> Tensor:
+    per_channel = (
+        x if conv is None else x.flatten(2)[:, :, :1].reshape(x.shape[:2] + (1,) * len(conv.stride))
+    )
+    return torch.randint_like(per_channel, 2) * 2 - 1
+
+
+def _safe_sqrt(variance: Tensor) -> Tensor:
+    return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+
+
+def _as_autocast_would(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """The tensors in autocast's dtype, since autocast cannot see into autograd functions.
+
+    float16 ends at 6e-8, where variances begin: under float16 autocast this stays in float32.
+    """
+    device = next(t.device.type for t in tensors if t is not None)
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    dtype = torch.float32 if dtype == torch.float16 else dtype
+    return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+
+
+class _OutputMoments(torch.autograd.Function):
+    """Both linear operations at once; the backward pass squares x again instead of keeping x^2."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        bias: Tensor | None,
+        bias_variance: Tensor | None,
+        conv: Conv | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The moments of the output."""
+        first = linear_operation(x, mean, bias, conv)
+        return first, linear_operation(x.square(), variance, bias_variance, conv)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps what both backward passes need: nothing of the output's size."""
+        x, mean, variance, _, _, ctx.conv = inputs
+        ctx.save_for_backward(x, mean, variance)
+
+    @staticmethod
+    def backward(ctx: Any, d_first: Tensor, d_second: Tensor) -> tuple[Tensor | None, ...]:
+        """The chain rule through A(mean) x and A(variance) x^2."""
+        x, mean, variance = ctx.saved_tensors
+        need_x, need_mean, need_variance, need_bias, need_bias_variance, _ = ctx.needs_input_grad
+        dx, d_mean, d_bias = _linear_operation_backward(
+            d_first, x, mean, ctx.conv, (need_x, need_mean, need_bias)
+        )
+        d_square, d_variance, d_bias_variance = _linear_operation_backward(
+            d_second, x.square(), variance, ctx.conv, (need_x, need_variance, need_bias_variance)
+        )
+        if dx is not None and d_square is not None:
+            dx = torch.addcmul(dx, x, d_square, value=2)
+        return dx, d_mean, d_variance, d_bias, d_bias_variance, None
+
+
+def _linear_operation_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, conv: Conv | None, needs: tuple[bool, bool, bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of `linear_operation` in x, weight and bias, where needed."""
+    if conv is not None:
+        channels = gradient.shape[1]
+        dx, dw, db = torch.ops.aten.convolution_backward(
+            gradient, x, weight, [channels] if needs[2] else None, *conv, needs
+        )
+        return dx if needs[0] else None, dw if needs[1] else None, db if needs[2] else None
+    rows = gradient.reshape(-1, gradient.shape[-1])
+    dx = gradient @ weight if needs[0] else None
+    dw = rows.T @ x.reshape(-1, x.shape[-1]) if needs[1] else None
+    return dx, dw, rows.sum(0) if needs[2] else None
+
+
+class _AddNoise(torch.autograd.Function):
+    """Mean + std * noise; keeps one tensor, noise / (2 std), in place of std, noise and a mask."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The noisy output, and d output / d variance for the backward pass."""
+        std = _safe_sqrt(variance)
+        positive = variance > torch.finfo(variance.dtype).tiny
+        return torch.addcmul(mean, std, noise), torch.where(positive, noise / (2 * std), 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps the derivative."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, Tensor, None]:
+        """D mean = g, d variance = g noise / (2 std)."""
+        (slope,) = ctx.saved_tensors
+        return gradient, gradient * slope, None

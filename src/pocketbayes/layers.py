@@ -1,0 +1,289 @@
+"""Bayesian layers: torch's own layers, whose weights have become posteriors.
+
+Conversion swaps a layer's class for a subclass made here, so the object stays the same: its
+hooks, mode, references and place in the network need no code. In the subclass every Bayesian
+parameter is a property that draws a sample when read, so code that reads `layer.weight`, torch's
+own fused attention kernels included, meets the posterior and cannot bypass it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import new_class
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pocketbayes.estimators import (
+    Conv,
+    Weights,
+    add_noise,
+    flipout,
+    local_reparameterisation,
+    output_moments,
+)
+from pocketbayes.posteriors import Posterior
+from pocketbayes.randomness import inside_vmap
+
+
+class BayesianModule(nn.Module):
+    """A torch module some of whose parameters are posteriors, kept in `posteriors` by name."""
+
+    posteriors: nn.ModuleDict
+    estimator: str
+    plain_class: ClassVar[type[nn.Module]]
+    behaviour: ClassVar[type["BayesianModule"]]
+    _held: dict[str, Tensor] | None = None
+
+    def posterior(self, name: str) -> Posterior:
+        """The posterior of the parameter `name`."""
+        return self.posteriors[name]  # type: ignore[return-value]
+
+    def value(self, name: str) -> Tensor:
+        """The parameter as the estimator sees it: a fresh draw, or the mean."""
+        if self._held is not None:
+            return self._held[name]
+        posterior = self.posterior(name)
+        return posterior.expectation() if self.estimator == "mean" else posterior.sample()
+
+    @contextmanager
+    def one_draw(self) -> Iterator[None]:
+        """Inside, every read of a parameter gives the same draw."""
+        held = {name: self.value(name) for name in self.posteriors}
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickles by the plain class and the names, since this class has no importable name."""
+        recipe = (self.behaviour, self.plain_class, tuple(self.posteriors))
+        return _blank, recipe, super().__reduce_ex__(protocol)[2]
+
+
+class SampledLayer(BayesianModule):
+    """A layer around its own forward, on one weight sample per pass (the `weight` estimator)."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain layer's forward on one draw of its posteriors."""
+        with self.one_draw():
+            return super().forward(*args, **kwargs)
+
+
+class EmbeddingLayer(SampledLayer):
+    """An embedding; the padding row, which never learns, has no noise either."""
+
+    padding_idx: int | None
+
+    def value(self, name: str) -> Tensor:
+        """A draw of the table whose padding row is the mean's."""
+        draw = super().value(name)
+        if self.padding_idx is None or self.estimator == "mean" or self._held is not None:
+            return draw
+        rows = torch.arange(draw.shape[0], device=draw.device).unsqueeze(1)
+        return torch.where(rows == self.padding_idx, self.posterior(name).expectation(), draw)
+
+
+class AttentionLayer(SampledLayer):
+    """Multi-head attention, whose output projection is read by it and never called."""
+
+    def forward(self, query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The plain forward on one draw of all projections."""
+        if not torch.compiler.is_compiling() and inside_vmap():
+            key = key.view_as(key)  # torch's fused kernel, for `query is key`, cannot be vmapped
+        with ExitStack() as stack:
+            for child in self.children():
+                if isinstance(child, BayesianModule):
+                    stack.enter_context(child.one_draw())
+            return super().forward(query, key, *args, **kwargs)
+
+
+class RecurrentLayer(SampledLayer):
+    """LSTM and GRU: torch reads their weights from a list that it keeps beside the parameters."""
+
+    _flat_weights: list[Tensor]
+    _flat_weights_names: list[str]
+    _flat_weight_refs: list[Any]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain forward on one draw, which the list holds only as long as it lasts."""
+        self._flat_weights = [getattr(self, name) for name in self._flat_weights_names]
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            self._init_flat_weights()
+
+    def _update_flat_weights(self) -> None:
+        """Keeps torch from reading, and so drawing, the weights a second time."""
+
+    def _init_flat_weights(self) -> None:
+        self._flat_weights, self._flat_weight_refs = [], []
+
+
+class LinearLayer(BayesianModule):
+    """Any layer that is linear in its weight: Linear, ConvNd, ConvTransposeNd."""
+
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The output for one draw, by this layer's `estimator`."""
+        if self.estimator == "lrt":
+            return self._with_batch(input, self._local, *args, **kwargs)
+        if self.estimator == "flipout":
+            return self._with_batch(input, self._flipout, *args, **kwargs)
+        return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
+
+    def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
+        reuse = None if torch.compiler.is_compiling() else _network_input.get()
+        if reuse is None or not reuse.is_read_by(x):
+            return local_reparameterisation(x, self._weights(), conv)
+        return add_noise(*reuse.moments(self, x, conv))
+
+    def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
+        mean = self.posterior("weight").expectation()
+        deviation = self.posterior("weight").sample() - mean
+        return flipout(x, mean, deviation, self.bias, conv)  # type: ignore[arg-type]
+
+    def _weights(self) -> Weights:
+        mean, variance = self.posterior("weight").moments()
+        if "bias" in self.posteriors:
+            return Weights(mean, variance, *self.posterior("bias").moments())
+        return Weights(mean, variance, self.bias, None)  # type: ignore[arg-type]
+
+    def _with_batch(
+        self, x: Tensor, run: Callable[[Tensor, Conv | None], Tensor], *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Runs `run` on a batched, padded input; torch's layers also take a single example."""
+        if isinstance(self, nn.Linear):
+            return run(x, None)
+        spatial = len(self.kernel_size)  # type: ignore[arg-type]
+        if x.dim() not in (spatial + 1, spatial + 2):
+            return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]  # torch's own error
+        batched = x.dim() == spatial + 2
+        output = run(*_as_convolution(self, x if batched else x.unsqueeze(0), *args, **kwargs))
+        return output if batched else output.squeeze(0)
+
+
+def _as_convolution(
+    layer: Any, x: Tensor, output_size: list[int] | None = None
+) -> tuple[Tensor, Conv]:
+    """The input, padded where `torch.convolution` cannot, and the arguments to go with it."""
+    spatial = len(layer.kernel_size)
+    padding, output_padding = layer.padding, (0,) * spatial
+    if layer.transposed:
+        output_padding = tuple(
+            layer._output_padding(
+                x, output_size, layer.stride, layer.padding, layer.kernel_size, spatial,
+                layer.dilation,
+            )
+        )  # fmt: skip
+    elif layer.padding_mode != "zeros" or isinstance(padding, str):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        sides = layer._reversed_padding_repeated_twice
+        x, padding = (F.pad(x, sides, mode=mode) if any(sides) else x), (0,) * spatial
+    return x, Conv(
+        layer.stride, padding, layer.dilation, layer.transposed, output_padding, layer.groups
+    )
+
+
+class _NetworkInput:
+    """Output moments of the layers that read the network's input itself, kept between samples.
+
+    Those do not change from one sample of a prediction to the next; all later ones do.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+        self.version = x._version
+        self.known: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+
+    def is_read_by(self, x: Tensor) -> bool:
+        """Whether `x` is (a view of) the network's input, still as it was."""
+        return (
+            not torch.is_grad_enabled()
+            and not inside_vmap()
+            and x.untyped_storage().data_ptr() == self.x.untyped_storage().data_ptr()
+            and x._version == self.version
+        )
+
+    def moments(self, layer: LinearLayer, x: Tensor, conv: Conv | None) -> tuple[Tensor, Tensor]:
+        """The layer's output moments at `x`, computed at the first call."""
+        key = (id(layer), x.dtype, x.size(), x.stride(), x.storage_offset())
+        if key not in self.known:
+            self.known[key] = output_moments(x, layer._weights(), conv)
+        return self.known[key]
+
+
+_network_input: ContextVar[_NetworkInput | None] = ContextVar("network_input", default=None)
+
+
+@contextmanager
+def repeated_input(x: Tensor) -> Iterator[None]:
+    """Inside, without gradients, the network is run on this very `x` again and again."""
+    token = _network_input.set(_NetworkInput(x))
+    try:
+        yield
+    finally:
+        _network_input.reset(token)
+
+
+@cache
+def _bayesian_class(
+    behaviour: type[BayesianModule], plain: type[nn.Module], names: tuple[str, ...]
+) -> type[BayesianModule]:
+    """The subclass of `plain` in which the parameters `names` are draws."""
+
+    def drawn(name: str) -> property:
+        return property(lambda self: self.value(name), doc=f"A draw of the posterior of {name}.")
+
+    def body(namespace: dict[str, Any]) -> None:
+        namespace |= {name: drawn(name) for name in names}
+        namespace |= {
+            "plain_class": plain,
+            "behaviour": behaviour,
+            "__module__": plain.__module__,
+            "__doc__": f"{plain.__name__} with posteriors over {', '.join(names)}.",
+        }
+
+    made: type[BayesianModule] = new_class(
+        f"Bayesian{plain.__name__}", (behaviour, plain), exec_body=body
+    )
+    return made
+
+
+def _blank(
+    behaviour: type[BayesianModule], plain: type[nn.Module], names: tuple[str, ...]
+) -> BayesianModule:
+    kind = _bayesian_class(behaviour, plain, names)  # type: ignore[arg-type]
+    return kind.__new__(kind)
+
+
+def make_bayesian_(
+    module: nn.Module,
+    behaviour: type[BayesianModule],
+    posteriors: dict[str, Posterior],
+    estimator: str,
+) -> None:
+    """Turns `module` into its Bayesian subclass, in place."""
+    for name in posteriors:
+        del module._parameters[name]
+    module.posteriors = nn.ModuleDict(posteriors).train(module.training)
+    kind = _bayesian_class(behaviour, type(module), tuple(posteriors))  # type: ignore[arg-type]
+    module.__class__ = kind
+    set_estimator(module, estimator)
+    if isinstance(module, RecurrentLayer):
+        module._init_flat_weights()
+
+
+def bayesian_modules(model: nn.Module) -> Iterator[tuple[str, BayesianModule]]:
+    """The Bayesian modules of a network, by name."""
+    return ((n, m) for n, m in model.named_modules() if isinstance(m, BayesianModule))
+
+
+def set_estimator(model: nn.Module, estimator: str) -> None:
+    """Makes every layer draw by `estimator`; those that can only sample weights, by "weight"."""
+    for _, module in bayesian_modules(model):
+        only_weight = not isinstance(module, LinearLayer) and estimator != "mean"
+        module.estimator = "weight" if only_weight else estimator

@@ -1,0 +1,56 @@
+"""What every posterior over one weight tensor can do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+
+class Posterior(nn.Module, ABC):
+    """A distribution over one weight tensor, with its own prior N(0, prior_std^2).
+
+    Layers ask for `moments` or a `sample`, the loss for the `kl`, the file for the `arrays`.
+    """
+
+    prior_std: Tensor
+
+    def __init__(self, prior_std: float, like: Tensor) -> None:
+        super().__init__()
+        dtype = like.dtype if like.dtype in (torch.float32, torch.float64) else torch.float32
+        self.register_buffer("prior_std", torch.tensor(prior_std, dtype=dtype, device=like.device))
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size:
+        """The shape of the weight tensor."""
+
+    @abstractmethod
+    def expectation(self) -> Tensor:
+        """E[w], the weight's mean as a dense tensor."""
+
+    @abstractmethod
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """E[w] and Var[w], both as dense tensors."""
+
+    @abstractmethod
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """One draw of the whole tensor, differentiable in the posterior's parameters."""
+
+    @abstractmethod
+    def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """KL(q || N(0, prior_std^2)) in nats, summed over the tensor; None: its own prior."""
+
+    @abstractmethod
+    def std_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that live on a log-std scale and want a learning rate of their own."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Tensor]:
+        """The least arrays that determine this posterior."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
+        """The posterior whose `arrays()` these are."""
