@@ -1,1 +1,61 @@
+"""pocketbayes: turn any PyTorch model into a small Bayesian one that knows how sure it is.
+
+    import pocketbayes as pb
+
+    model = pb.bayesianize_(net)                      # in place; print(pb.audit(model))
+    result = pb.fit(model, train_loader, epochs=30)   # variational inference
+    pred = pb.predict(model, x)                       # .probs .entropy .aleatoric .epistemic
+    record = pb.evaluate(model, test_loader)          # accuracy, NLL, ECE, ...
+
+With a loop of your own: `loss = nll + pb.kl(model) / dataset_size`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+# Loaded when first used: `import pocketbayes` costs next to nothing.
+_HOME = {
+    "Audit": "auditing",
+    "ClassPrediction": "prediction",
+    "ConversionError": "errors",
+    "DataError": "errors",
+    "FitResult": "fitting",
+    "MeanField": "methods",
+    "PocketBayesError": "errors",
+    "Prediction": "prediction",
+    "Record": "evaluation",
+    "TrainingError": "errors",
+    "ValuePrediction": "prediction",
+    "audit": "auditing",
+    "bayesianize_": "convert",
+    "evaluate": "evaluation",
+    "fit": "fitting",
+    "kl": "elbo",
+    "named_posteriors": "convert",
+    "predict": "prediction",
+    "replace_posterior": "convert",
+}
+
+__all__ = [*_HOME, "__version__"]
+
+if TYPE_CHECKING:
+    from pocketbayes.auditing import Audit, audit
+    from pocketbayes.convert import bayesianize_, named_posteriors, replace_posterior
+    from pocketbayes.elbo import kl
+    from pocketbayes.errors import ConversionError, DataError, PocketBayesError, TrainingError
+    from pocketbayes.evaluation import Record, evaluate
+    from pocketbayes.fitting import FitResult, fit
+    from pocketbayes.methods import MeanField
+    from pocketbayes.prediction import ClassPrediction, Prediction, ValuePrediction, predict
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"pocketbayes.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'pocketbayes' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

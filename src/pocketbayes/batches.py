@@ -1,4 +1,4 @@
-"""Batches in an order that a seed, an epoch and a rank determine, and how many examples there are."""
+"""Batches in an order that seed, epoch and rank determine; and how many examples there are."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

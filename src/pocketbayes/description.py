@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import bayesian_modules, set_estimator
+from pocketbayes.layers import estimator_of, set_estimator
 
 NOISE = "noise_log_std"
 _KEY = "_pocketbayes_description"
@@ -69,9 +69,7 @@ def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
 
 
 def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
-    estimators = {m.estimator for _, m in bayesian_modules(module)}
-    chosen = next(iter(estimators - {"weight"} or estimators), None)
-    text = replace(describe(module), estimator=chosen).to_json()
+    text = replace(describe(module), estimator=estimator_of(module)).to_json()
     state[prefix + _KEY] = torch.tensor(list(text.encode()), dtype=torch.uint8)
 
 

@@ -13,18 +13,25 @@ class LossWatch:
     """Looks at every loss, at once on the CPU and a few steps later on a device that runs ahead."""
 
     def __init__(self, device: torch.device) -> None:
-        self.lag = 0 if device.type == "cpu" else 8
-        self.waiting: deque[tuple[int, Tensor]] = deque()
+        self.on_gpu = device.type == "cuda"
+        self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
     def add(self, step: int, loss: Tensor) -> None:
         """Notes the loss of a step."""
-        finite = torch.isfinite(loss.detach())
-        self.waiting.append((step, finite.to("cpu", non_blocking=True) if self.lag else finite))
+        finite, copied = torch.isfinite(loss.detach()), None
+        if self.on_gpu:
+            finite = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(finite, True)
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record()
+        self.waiting.append((step, finite, copied))
 
     def first_bad_step(self, everything: bool = False) -> int | None:
         """The first step known to have had a loss that is not finite."""
-        while len(self.waiting) > (0 if everything else self.lag):
-            step, finite = self.waiting.popleft()
+        lag = 8 if self.on_gpu and not everything else 0
+        while len(self.waiting) > lag:
+            step, finite, copied = self.waiting.popleft()
+            if copied is not None:
+                copied.synchronize()
             if not bool(finite):
                 return step
         return None

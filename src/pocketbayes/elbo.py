@@ -40,7 +40,7 @@ def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     expected = logits.shape[:1] + logits.shape[2:]
     if logits.dim() < 2 or labels.shape != expected:
         raise DataError(
-            f"the model's output has shape {tuple(logits.shape)}, the labels {tuple(labels.shape)}; "
+            f"the model's output is {tuple(logits.shape)}, the labels are {tuple(labels.shape)}; "
             "a categorical likelihood needs (batch, classes, ...) and (batch, ...)"
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -63,9 +63,7 @@ def gaussian_nll(output: Tensor, target: Tensor, log_std: Tensor) -> tuple[Tenso
     output = output.to(torch.promote_types(output.dtype, torch.float32))
     error = target.to(output.dtype) - output
     per_value = (error * (-log_std).exp()).square() / 2 + log_std + math.log(2 * math.pi) / 2
-    return per_value.flatten(1).sum(1).mean() if output.dim() > 1 else per_value.mean(), (
-        error.square().mean()
-    )
+    return per_value.sum() / len(output), error.square().mean()
 
 
 def matched_target(output: Tensor, target: Tensor) -> Tensor:
@@ -74,10 +72,20 @@ def matched_target(output: Tensor, target: Tensor) -> Tensor:
         return target.unsqueeze(-1)
     if output.shape != target.shape:
         raise DataError(
-            f"the model's output has shape {tuple(output.shape)}, the target {tuple(target.shape)}; "
+            f"the model's output is {tuple(output.shape)}, the target is {tuple(target.shape)}; "
             "a Gaussian likelihood needs them equal, or (batch, 1) and (batch,)"
         )
     return target
+
+
+def require_tensor(output: object) -> Tensor:
+    """A network's output if it is one tensor, else an error."""
+    if not isinstance(output, Tensor):
+        raise DataError(
+            f"the model returns a {type(output).__name__}, not a tensor; wrap it in a module "
+            "whose forward returns the logits or the prediction alone"
+        )
+    return output
 
 
 class Objective(nn.Module):
@@ -90,12 +98,7 @@ class Objective(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
-        output = self.model(x)
-        if not isinstance(output, Tensor):
-            raise DataError(
-                f"the model returns a {type(output).__name__}, not a tensor; wrap it in a module "
-                "whose forward returns the logits or the prediction alone"
-            )
+        output = require_tensor(self.model(x))
         if self.likelihood == "categorical":
             nll, score = categorical_nll(output, y)
         else:

@@ -58,7 +58,7 @@ def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tens
     """Mean and variance of every output (m and v above)."""
     x, mean, variance, bias, bias_variance = _as_autocast_would(x, *weights)
     tensors = (x, mean, variance, bias, bias_variance)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+    if _needs_frugal_gradient(*tensors):
         result: tuple[Tensor, Tensor] = _OutputMoments.apply(*tensors, conv)  # type: ignore[no-untyped-call]
         return result
     return _OutputMoments.forward(x, mean, variance, bias, bias_variance, conv)
@@ -67,7 +67,7 @@ def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tens
 def add_noise(mean: Tensor, variance: Tensor) -> Tensor:
     """Mean + sqrt(variance) eps, with eps ~ N(0, 1) drawn here."""
     noise = normal_like(mean)
-    if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
+    if _needs_frugal_gradient(mean, variance):
         output, _ = _AddNoise.apply(mean, variance, noise)  # type: ignore[no-untyped-call]
         return cast(Tensor, output)
     return torch.addcmul(mean, _safe_sqrt(variance), noise)
@@ -86,10 +86,17 @@ def flipout(
     return certain + perturbed * _signs_like(perturbed, conv)
 
 
-def _signs_like(x: Tensor, conv: Conv | None) -> Tensor:
-    per_channel = (
-        x if conv is None else x.flatten(2)[:, :, :1].reshape(x.shape[:2] + (1,) * len(conv.stride))
+def _needs_frugal_gradient(*tensors: Tensor | None) -> bool:
+    """Whether a gradient is wanted; a compiler decides by itself what to keep for it."""
+    return (
+        torch.is_grad_enabled()
+        and any(t is not None and t.requires_grad for t in tensors)
+        and not torch.compiler.is_compiling()
     )
+
+
+def _signs_like(x: Tensor, conv: Conv | None) -> Tensor:
+    per_channel = x if conv is None else x.new_empty(*x.shape[:2], *(1 for _ in conv.stride))
     return torch.randint_like(per_channel, 2) * 2 - 1
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from pocketbayes.estimators import (
     Conv,
@@ -109,11 +110,19 @@ class RecurrentLayer(SampledLayer):
     _flat_weights_names: list[str]
     _flat_weight_refs: list[Any]
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The plain forward on one draw, which the list holds only as long as it lasts."""
+    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002
+        """The plain forward on one draw, which the list holds only as long as it lasts.
+
+        CPU autocast is left aside: torch has no bfloat16 LSTM for every CPU (ARM lacks it).
+        """
         self._flat_weights = [getattr(self, name) for name in self._flat_weights_names]
         try:
-            return super().forward(*args, **kwargs)
+            if not torch.is_autocast_enabled("cpu"):
+                return super().forward(input, hx)
+            dtype = self._flat_weights[0].dtype
+            input, hx = tree_map(lambda t: t.to(dtype) if _is_real(t) else t, (input, hx))  # noqa: A001
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(input, hx)
         finally:
             self._init_flat_weights()
 
@@ -124,10 +133,14 @@ class RecurrentLayer(SampledLayer):
         self._flat_weights, self._flat_weight_refs = [], []
 
 
+def _is_real(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
 class LinearLayer(BayesianModule):
     """Any layer that is linear in its weight: Linear, ConvNd, ConvTransposeNd."""
 
-    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
         if self.estimator == "lrt":
             return self._with_batch(input, self._local, *args, **kwargs)
@@ -287,3 +300,11 @@ def set_estimator(model: nn.Module, estimator: str) -> None:
     for _, module in bayesian_modules(model):
         only_weight = not isinstance(module, LinearLayer) and estimator != "mean"
         module.estimator = "weight" if only_weight else estimator
+
+
+def estimator_of(model: nn.Module) -> str:
+    """The estimator of the layers that can choose; "weight" if there are none."""
+    for _, module in bayesian_modules(model):
+        if isinstance(module, LinearLayer):
+            return module.estimator
+    return "weight"

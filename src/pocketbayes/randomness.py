@@ -39,7 +39,7 @@ def _can_fill_directly(reference: Tensor) -> bool:
         and reference.dtype in (torch.float32, torch.float64)
         and not inside_vmap()
         and torch._C._len_torch_dispatch_stack() == 0
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     )
 
 

@@ -92,8 +92,8 @@ def kind_of(module: nn.Module) -> Kind | None:
     if isinstance(module, nn.Embedding):
         return Kind(EmbeddingLayer, ("weight",), ())
     if isinstance(module, nn.MultiheadAttention):
-        weights = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
-        return Kind(AttentionLayer, weights, ("in_proj_bias", "bias_k", "bias_v"))
+        projections = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+        return Kind(AttentionLayer, projections, ("in_proj_bias", "bias_k", "bias_v"))
     if isinstance(module, nn.LSTM | nn.GRU):
         names = module._flat_weights_names
         weights, biases = (tuple(n for n in names if n.startswith(k)) for k in ("weight", "bias"))

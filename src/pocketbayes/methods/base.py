@@ -24,10 +24,10 @@ class Method:
         clip_norm: largest norm of the gradient of the means; None: not clipped.
     """
 
-    beta: float = 1.0
+    beta: float = 0.01
     warmup: float = 0.5
-    lr: float = 1e-3
-    std_lr: float = 5e-3
+    lr: float = 3e-3
+    std_lr: float = 1e-2
     optimizer: str = "adamw"
     momentum: float = 0.9
     weight_decay: float = 0.0

@@ -61,7 +61,10 @@ class Gaussian(Posterior):
         prior = self.prior_std if prior_std is None else prior_std
         prior = torch.as_tensor(prior, dtype=self.prior_std.dtype, device=self.prior_std.device)
         dtype = torch.promote_types(self.mean.dtype, torch.float32)
-        return GaussianKL.apply(self.mean.to(dtype), self.log_std.to(dtype), prior)  # type: ignore[no-any-return, no-untyped-call]
+        tensors = (self.mean.to(dtype), self.log_std.to(dtype), prior)
+        if torch.compiler.is_compiling():
+            return GaussianKL.forward(*tensors)
+        return GaussianKL.apply(*tensors)  # type: ignore[no-any-return, no-untyped-call]
 
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The log-stds."""

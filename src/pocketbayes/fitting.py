@@ -1,0 +1,150 @@
+"""The training loop, on Lightning Fabric: one process or several, CPU or GPU, the same call."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from pocketbayes.batches import dataset_size_of, unpack
+from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
+from pocketbayes.elbo import LIKELIHOODS, matched_target, require_tensor
+from pocketbayes.environment import DEVICES, PRECISIONS, launched_fabric, restored_mode
+from pocketbayes.errors import (
+    DataError,
+    PocketBayesError,
+    require_choice,
+    require_count,
+    require_number,
+)
+from pocketbayes.methods import MeanField, Method
+from pocketbayes.randomness import isolated_randomness
+from pocketbayes.training import Run, Settings
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What `fit` returns: the model (the same object) and one dict per epoch."""
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    seconds: float
+
+
+def fit(
+    model: nn.Module,
+    train_loader: Iterable[Any],
+    method: Method | None = None,
+    *,
+    epochs: int = 100,
+    likelihood: str = "categorical",
+    val_loader: Iterable[Any] | None = None,
+    seed: int = 0,
+    dataset_size: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    precision: str = "auto",
+    compile: bool = False,  # noqa: A002
+    device: str = "auto",
+    progress: bool = True,
+    checkpoint_minutes: float = 10.0,
+) -> FitResult:
+    """Trains a Bayesian model by variational inference, in place.
+
+    Minimises nll + beta_t / N KL per batch, with N the number of training examples. Means and
+    deterministic parameters go by the method's optimiser, log-stds by Adam at their own rate,
+    all on a cosine schedule. Several processes: start the same script by `torchrun`; each then
+    gets its share of every batch and its own noise.
+
+    Args:
+        model: the result of `bayesianize_`.
+        train_loader: a DataLoader (or list) of (input, target) batches.
+        method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
+        epochs: passes over the data.
+        likelihood: "categorical" (targets are class numbers) or "gaussian" (real targets,
+            standardise them; the noise is learned, one std per output).
+        val_loader: evaluated after each epoch with 10 samples; only logged.
+        seed: determines order, augmentation and noise. Global generators are left as they were.
+        dataset_size: N, for a loader that does not know it.
+        out: directory for `checkpoint.pt` and `history.jsonl`.
+        resume: go on from the checkpoint in `out`; on the CPU the result is bit for bit that of
+            an uninterrupted run.
+        precision: "fp32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
+        compile: compile the loss with torch.compile.
+        device: "cpu", "cuda", or "auto".
+        progress: show a progress bar on stderr.
+        checkpoint_minutes: time between checkpoints; there is one at the end in any case.
+
+    Returns:
+        `FitResult`: `.model`, and `.history`, a dict per epoch with loss, nll, kl (nats),
+        accuracy (or rmse), examples_per_second, beta, lr and, with a val_loader, val_*.
+
+    Raises:
+        TrainingError: the loss became NaN or infinite; says at which step and in which layer.
+        DataError: the loader yields something else than pairs of tensors, or nothing.
+        KeyboardInterrupt: after Ctrl-C, once the step is finished and the checkpoint written.
+
+    Example:
+        >>> result = fit(model, loader, method=MeanField(beta=0.1), epochs=30, out="runs/a")
+        >>> result.history[-1]["accuracy"]
+    """
+    method = MeanField() if method is None else method
+    if not isinstance(method, Method):
+        raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
+    require_count(epochs, "epochs")
+    require_choice(likelihood, "likelihood", LIKELIHOODS)
+    require_choice(precision, "precision", PRECISIONS)
+    require_choice(device, "device", DEVICES)
+    require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
+    if resume and out is None:
+        raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
+    size = dataset_size_of(train_loader, dataset_size)
+    directory = None if out is None else prepare_directory(out)
+    fabric = launched_fabric(precision, device, model)
+    settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
+    with isolated_randomness(fabric.device), restored_mode(model):
+        model.to(fabric.device).train()
+        method.start(model)
+        _describe(model, train_loader, likelihood, fabric.device)
+        run = Run(fabric, model, train_loader, val_loader, settings, directory)
+        if resume:
+            run.restore()
+        run.train(progress)
+        return FitResult(model, run.history, run.seconds)
+
+
+def _describe(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
+) -> None:
+    """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
+    dataset = getattr(loader, "dataset", None)
+    classes = getattr(dataset, "classes", None)
+    facts: dict[str, Any] = {"likelihood": likelihood}
+    if isinstance(classes, list | tuple):
+        facts["class_names"] = tuple(map(str, classes))
+    if isinstance(getattr(dataset, "preprocess", None), dict):
+        facts["preprocess"] = dataset.preprocess  # type: ignore[union-attr]
+    update_description(model, **facts)
+    if likelihood == "gaussian" and noise_log_std(model) is None:
+        _start_noise(model, loader, device)
+
+
+@torch.no_grad()
+def _start_noise(model: nn.Module, loader: Iterable[Any], device: torch.device) -> None:
+    """The noise of each output starts at the spread of its targets in the first batch."""
+    batch = next(iter(loader), None)
+    if batch is None:
+        raise DataError("the training loader is empty: it yielded no batch")
+    x, y = unpack(batch, "the training loader")
+    model.eval()
+    output = require_tensor(model(x.to(device)))
+    model.train()
+    target = matched_target(output, y.to(device)).float()
+    add_noise_parameter(model, tuple(output.shape[1:]))
+    noise = noise_log_std(model)
+    assert noise is not None
+    spread = target.std(0, correction=0)
+    noise.data.copy_(torch.where(spread.isfinite() & (spread > 0), spread, 1.0).log())

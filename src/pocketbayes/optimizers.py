@@ -1,0 +1,44 @@
+"""Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
+
+import torch
+from torch import nn
+
+from pocketbayes.convert import named_posteriors
+from pocketbayes.description import noise_log_std
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.methods import Method
+
+
+def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimizer]:
+    """One optimiser for means and deterministic parameters, one for everything on a log scale."""
+    scales: dict[int, torch.Tensor] = {
+        id(p): p for _, q in named_posteriors(model) for p in q.std_parameters()
+    }
+    noise = noise_log_std(model)
+    if noise is not None:
+        scales[id(noise)] = noise
+    located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
+    means = [p for key, p in located.items() if key not in scales and p.requires_grad]
+    rest = [p for p in model.parameters() if id(p) not in located | scales and p.requires_grad]
+    groups = [
+        {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.lr},
+        {"params": rest, "weight_decay": 0.0, "peak_lr": method.lr},
+    ]
+    groups = [group for group in groups if group["params"]]
+    stds = [p for p in scales.values() if p.requires_grad]
+    made: list[torch.optim.Optimizer] = []
+    if groups and method.optimizer == "adamw":
+        made.append(torch.optim.AdamW(groups, lr=method.lr, fused=True))
+    elif groups:
+        momentum = method.momentum
+        made.append(
+            torch.optim.SGD(
+                groups, lr=method.lr, momentum=momentum, nesterov=momentum > 0, fused=True
+            )
+        )
+    if stds:
+        group = {"params": stds, "peak_lr": method.std_lr}
+        made.append(torch.optim.Adam([group], lr=method.std_lr, fused=True))
+    if not made:
+        raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
+    return made

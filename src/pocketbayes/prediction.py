@@ -1,0 +1,293 @@
+"""Predictions that know how sure they are: averages over draws of the network."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.description import describe, noise_log_std
+from pocketbayes.elbo import LIKELIHOODS, require_tensor
+from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
+from pocketbayes.estimators import ESTIMATORS
+from pocketbayes.layers import bayesian_modules, repeated_input, set_estimator
+from pocketbayes.randomness import isolated_randomness
+
+AVERAGES = ("probs", "logits")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a prediction of either kind has; N examples, S samples."""
+
+    num_samples: int
+    samples: Tensor | None
+
+
+@dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """A categorical prediction. Entropies are in nats: entropy = aleatoric + epistemic.
+
+    Attributes:
+        probs: (N, classes) mean of the samples' probabilities.
+        entropy: (N,) entropy of `probs`: all of the uncertainty.
+        aleatoric: (N,) mean entropy of the samples: what no more data would remove.
+        epistemic: (N,) mutual information of label and weights: what the model does not know.
+        variance: (N, classes) variance of the samples' probabilities.
+        samples: (S, N, classes) probabilities of each sample, with `keep_samples=True`.
+    """
+
+    probs: Tensor
+    entropy: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    variance: Tensor
+
+    @property
+    def label(self) -> Tensor:
+        """(N,) the most probable class."""
+        return self.probs.argmax(1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """(N,) the probability of that class."""
+        return self.probs.amax(1)
+
+
+@dataclass(frozen=True)
+class ValuePrediction(Prediction):
+    """A real-valued prediction: the mixture of N(m_s, noise^2) over samples s.
+
+    Attributes:
+        mean: (N, outputs) mean of the mixture.
+        std: (N, outputs) its standard deviation: std^2 = aleatoric + epistemic.
+        aleatoric: (N, outputs) variance of the observation noise.
+        epistemic: (N, outputs) variance of the samples' means.
+        samples: (S, N, outputs) the means m_s.
+    """
+
+    mean: Tensor
+    std: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    samples: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """(N, outputs) variance of the mixture."""
+        return self.std.square()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y <= value) under the mixture; without noise, the share of samples below."""
+        noise = self.aleatoric.sqrt()
+        standard = (value - self.samples) / noise.clamp_min(torch.finfo(noise.dtype).tiny)
+        below: Tensor = torch.special.ndtr(standard).mean(0)
+        return below
+
+    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
+        """The central interval that holds this share of the probability, as (low, high)."""
+        if not isinstance(coverage, float) or not 0 < coverage < 1:
+            raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
+        tail = (1 - coverage) / 2
+        return self._quantile(tail), self._quantile(1 - tail)
+
+    def _quantile(self, share: float) -> Tensor:
+        """Bisection on the mixture's CDF, between the extreme quantiles of its parts."""
+        noise = self.aleatoric.sqrt()
+        reach = noise * float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
+        low, high = self.samples.amin(0) + reach, self.samples.amax(0) + reach
+        for _ in range(60):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < share
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+
+def predict(
+    model: nn.Module,
+    x: Tensor | Iterable[Tensor],
+    num_samples: int = 30,
+    generator: torch.Generator | None = None,
+    estimator: str | None = None,
+    average: str = "probs",
+    batch_size: int = 256,
+    keep_samples: bool = False,
+    likelihood: str | None = None,
+) -> Prediction:
+    """Predicts with uncertainty by averaging `num_samples` draws of the network.
+
+    The model's mode and parameters are left as they were, also after an error; so are the
+    global random generators if `generator` is given.
+
+    Args:
+        model: a Bayesian model, trained or not.
+        x: a batch, one example (an image without batch dimension, a 1-d feature vector), or an
+            iterable of batches, for instance a DataLoader, whose targets are passed over.
+        num_samples: draws to average over.
+        generator: makes the draws reproducible: equal models, inputs and batch sizes give equal
+            predictions. It is advanced by one number.
+        estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
+            "mean" (the mean network alone); None: the one the model was trained with. On
+            convolutions "lrt" and "weight" are different predictives.
+        average: "probs" averages probabilities; "logits" averages logits before the softmax,
+            which is not the Bayesian predictive, for comparison with work that does so.
+        batch_size: examples at a time, when `x` is a tensor.
+        keep_samples: also return every sample's probabilities.
+        likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
+
+    Returns:
+        A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`) or, for a
+        Gaussian likelihood, a `ValuePrediction` (`.mean .std .aleatoric .epistemic`,
+        `.interval(0.9)`), on the model's device.
+
+    Example:
+        >>> pred = predict(model, x, generator=torch.Generator().manual_seed(0))
+        >>> unsure = pred.epistemic > 0.1
+    """
+    require_count(num_samples, "num_samples")
+    require_count(batch_size, "batch_size")
+    require_choice(average, "average", AVERAGES)
+    likelihood = likelihood or describe(model).likelihood or "categorical"
+    require_choice(likelihood, "likelihood", LIKELIHOODS)
+    if estimator is not None:
+        require_choice(estimator, "estimator", ESTIMATORS)
+    if not any(True for _ in bayesian_modules(model)):
+        raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
+    single = isinstance(x, Tensor) and _lacks_batch(model, x)
+    batches = [x.unsqueeze(0)] if single else _batches(x, batch_size)  # type: ignore[union-attr]
+    device = next(model.parameters()).device
+    parts: list[Prediction] = []
+    with torch.no_grad(), _ready_to_predict(model, estimator), _seeded(generator, device):
+        for batch in batches:
+            draws = _draws(model, batch.to(device), num_samples)
+            if likelihood == "gaussian":
+                parts.append(_value_prediction(draws, noise_log_std(model)))
+            else:
+                parts.append(_class_prediction(draws, average, keep_samples))
+    if not parts:
+        raise DataError("there is nothing to predict: the input holds no batch")
+    return _joined(parts, single)
+
+
+def _draws(model: nn.Module, x: Tensor, num_samples: int) -> Tensor:
+    """(S, N, ...) outputs, from a copy of x that is mended if the model writes into it."""
+    outputs, copy = [], x.clone()
+    with repeated_input(copy):
+        for _ in range(num_samples):
+            version = copy._version
+            outputs.append(require_tensor(model(copy)))
+            if copy._version != version:
+                copy.copy_(x)
+    draws = torch.stack(outputs)
+    return draws.to(torch.promote_types(draws.dtype, torch.float32))
+
+
+def _class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPrediction:
+    if draws.dim() < 3:
+        raise DataError(
+            f"the model's output has shape {tuple(draws.shape[1:])}; a categorical prediction "
+            'needs (batch, classes, ...). Is this a regression? Then likelihood="gaussian"'
+        )
+    samples = draws.softmax(2)
+    probs = samples.mean(0) if average == "probs" else draws.mean(0).softmax(1)
+    entropy = torch.special.entr(probs).sum(1)
+    aleatoric = torch.special.entr(samples).sum(2).mean(0)
+    return ClassPrediction(
+        num_samples=len(draws),
+        samples=samples if keep_samples else None,
+        probs=probs,
+        entropy=entropy,
+        aleatoric=aleatoric,
+        epistemic=(entropy - aleatoric).clamp_min(0) if average == "probs" else entropy - aleatoric,
+        variance=samples.var(0, correction=0),
+    )
+
+
+def _value_prediction(draws: Tensor, log_std: Tensor | None) -> ValuePrediction:
+    mean, epistemic = draws.mean(0), draws.var(0, correction=0)
+    noise = torch.zeros_like(mean) if log_std is None else (2 * log_std).exp().expand_as(mean)
+    return ValuePrediction(
+        num_samples=len(draws),
+        samples=draws,
+        mean=mean,
+        std=(noise + epistemic).sqrt(),
+        aleatoric=noise,
+        epistemic=epistemic,
+    )
+
+
+def _joined(parts: list[Prediction], single: bool) -> Prediction:
+    """One prediction from those of the batches; for a single example, without batch dimension."""
+    kind, joined = type(parts[0]), dict[str, Any]()
+    for name in kind.__dataclass_fields__:
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], Tensor):
+            dim = 1 if name == "samples" else 0
+            value = torch.cat(values, dim)
+            joined[name] = value.squeeze(dim) if single else value
+        else:
+            joined[name] = values[0]
+    return kind(**joined)
+
+
+def _batches(x: object, size: int) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        if x.dim() == 0 or len(x) == 0:
+            raise DataError(f"the input has shape {tuple(x.shape)}: there is nothing to predict")
+        yield from torch.split(x, size)
+    elif isinstance(x, Iterable) and not isinstance(x, dict | str):
+        for item in x:
+            first = item[0] if isinstance(item, list | tuple) and item else item
+            if not isinstance(first, Tensor):
+                raise DataError(
+                    f"the input yields a {type(item).__name__}; it must yield tensors, or pairs "
+                    "whose first is one"
+                )
+            yield first
+    else:
+        raise DataError(f"the input is a {type(x).__name__}; pass a tensor or a loader")
+
+
+def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
+    """Whether x is one example: an image for a convolution, or features for a linear layer."""
+    if not x.is_floating_point():
+        return False
+    for module in model.modules():
+        if isinstance(module, nn.modules.conv._ConvNd):
+            return x.dim() == len(module.kernel_size) + 1
+        if isinstance(module, nn.Linear):
+            return x.dim() == 1
+    return False
+
+
+@contextmanager
+def _ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
+    """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    estimators = [(module, module.estimator) for _, module in bayesian_modules(model)]
+    try:
+        model.eval()
+        if estimator is not None:
+            set_estimator(model, estimator)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for layer, was in estimators:
+            layer.estimator = was
+
+
+@contextmanager
+def _seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """With a generator: a fork of the default generators, seeded by its next number."""
+    if generator is None:
+        yield
+        return
+    seed = int(
+        torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
+    )
+    with isolated_randomness(device):
+        torch.manual_seed(seed)
+        yield

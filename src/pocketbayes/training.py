@@ -1,0 +1,248 @@
+"""One training run: its parts, where it stands, and how it goes on."""
+
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.batches import Batches
+from pocketbayes.checkpoints import NAME, load_checkpoint, save_checkpoint
+from pocketbayes.diagnosis import LossWatch, where_not_finite
+from pocketbayes.elbo import Objective, warmed_up
+from pocketbayes.environment import deferred_interrupt
+from pocketbayes.errors import TrainingError
+from pocketbayes.evaluation import evaluate
+from pocketbayes.methods import Method
+from pocketbayes.optimizers import make_optimizers
+from pocketbayes.progress import TrainingBar
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What determines a run, besides model and data."""
+
+    epochs: int
+    likelihood: str
+    seed: int
+    dataset_size: int
+    method: Method
+    compile: bool
+    checkpoint_minutes: float
+
+    def fingerprint(self, world_size: int) -> dict[str, Any]:
+        """What a resumed run must agree on."""
+        return {
+            "epochs": self.epochs,
+            "likelihood": self.likelihood,
+            "seed": self.seed,
+            "dataset_size": self.dataset_size,
+            "world_size": world_size,
+            **self.method.settings(),
+        }
+
+
+class Run:
+    """One training run: its parts, where it stands, and how it goes on."""
+
+    def __init__(
+        self,
+        fabric: Any,
+        model: nn.Module,
+        loader: Iterable[Any],
+        val_loader: Iterable[Any] | None,
+        settings: Settings,
+        directory: Path | None,
+    ) -> None:
+        self.fabric, self.model, self.settings, self.directory = fabric, model, settings, directory
+        self.val_loader = val_loader
+        self.batches = Batches(
+            loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
+        )
+        self.objective = Objective(model, settings.likelihood)
+        step = torch.compile(self.objective) if settings.compile else self.objective
+        optimizers = make_optimizers(model, settings.method)
+        self.step_module, *self.optimizers = fabric.setup(step, *optimizers)
+        self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
+        self.epoch = self.batch = self.step = 0
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        # Sums over the epoch of loss, nll, KL and score, each times the batch size, and of that.
+        self.totals = torch.zeros(5, dtype=torch.float64, device=fabric.device)
+        self.watch = LossWatch(fabric.device)
+        self.saved_at = time.monotonic()
+
+    def train(self, progress: bool) -> None:
+        """Runs from where it stands to the end."""
+        begin = time.monotonic() - self.seconds
+        shown = progress and self.fabric.is_global_zero
+        with deferred_interrupt(self.fabric.world_size == 1) as interrupted, TrainingBar(
+            self.settings.epochs, self.score, shown
+        ) as bar:  # fmt: skip
+            while self.epoch < self.settings.epochs:
+                self._run_epoch(bar, begin, interrupted)
+        self.settings.method.finish(self.model)
+        self.save()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def _run_epoch(self, bar: TrainingBar, begin: float, interrupted: threading.Event) -> None:
+        started, seen = time.monotonic(), 0
+        for number, x, y in self.batches.epoch(self.epoch, skip=self.batch):
+            self._step(number, x, y)
+            self.batch, seen = number + 1, seen + len(y)
+            self.seconds = time.monotonic() - begin
+            if bar.is_due():
+                row = self._averages(seen / (time.monotonic() - started))
+                bar.show(self.epoch, number + 1, self._batches_per_epoch(), row)
+            if interrupted.is_set():
+                self._stop_for_interrupt()
+            if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
+                self.save()
+        self._check(everything=True, x=x, y=y)
+        row = self._close_epoch(seen / (time.monotonic() - started))
+        bar.close_epoch(self.epoch - 1, row)
+
+    def _step(self, number: int, x: Tensor, y: Tensor) -> None:
+        """One optimiser step on one batch."""
+        method, size = self.settings.method, self.settings.dataset_size
+        progress = self._progress(number, len(y))
+        self.beta = warmed_up(method.beta, method.warmup, progress)
+        self.lr_scale = (1 + math.cos(math.pi * progress)) / 2
+        weight = torch.full((), self.beta / size, device=x.device)
+        loss, numbers = self.step_module(x, y, weight)
+        self.step += 1
+        self.watch.add(self.step, loss)
+        self._check(everything=False, x=x, y=y)
+        self.fabric.backward(loss)
+        if method.clip_norm is not None:
+            means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(means, method.clip_norm)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * self.lr_scale
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        method.after_step(self.model, self.step)
+        self.totals[:4] += numbers * len(y)
+        self.totals[4] += len(y)
+
+    def _progress(self, number: int, batch_size: int) -> float:
+        """How much of training has passed before this batch, from 0 to 1."""
+        per_epoch = self._batches_per_epoch()
+        if per_epoch is None:
+            share = number * batch_size * self.fabric.world_size / self.settings.dataset_size
+        else:
+            share = number / per_epoch
+        return min(1.0, (self.epoch + min(1.0, float(share))) / self.settings.epochs)
+
+    def _batches_per_epoch(self) -> int | None:
+        try:
+            return len(self.batches)
+        except TypeError:
+            return None
+
+    def _check(self, everything: bool, x: Tensor, y: Tensor) -> None:
+        step = self.watch.first_bad_step(everything)
+        if step is None:
+            return
+        good = "no checkpoint was written"
+        if self.directory is not None and (self.directory / NAME).exists():
+            good = f"the last good checkpoint is {self.directory / NAME}"
+        where = where_not_finite(self.objective, x, y)
+        raise TrainingError(
+            f"the loss is not finite at step {step} (epoch {self.epoch + 1}): {where}. {good}. "
+            "If the data is right, lower the learning rate or set clip_norm"
+        )
+
+    def _averages(self, speed: float) -> dict[str, Any]:
+        """Means over the epoch so far, on this rank."""
+        *sums, count = self.totals.tolist()
+        loss, nll, kl, score = (total / max(count, 1) for total in sums)
+        score = math.sqrt(score) if self.score == "rmse" else score
+        return {
+            "loss": loss,
+            "nll": nll,
+            "kl": kl,
+            self.score: score,
+            "examples_per_second": speed * self.fabric.world_size,
+        }
+
+    def _close_epoch(self, speed: float) -> dict[str, Any]:
+        """Writes the epoch's row and moves on to the next."""
+        if self.fabric.world_size > 1:
+            torch.distributed.all_reduce(self.totals)
+        row: dict[str, Any] = {"epoch": self.epoch + 1, "step": self.step}
+        row |= self._averages(speed)
+        row |= {"beta": self.beta, "lr": self.settings.method.lr * self.lr_scale}
+        row |= {"seconds": self.seconds}
+        if self.val_loader is not None and self.fabric.is_global_zero:
+            row |= self._validation()
+        self.history.append(row)
+        self.totals.zero_()
+        self.epoch, self.batch = self.epoch + 1, 0
+        self._write_history()
+        return row
+
+    def _validation(self) -> dict[str, float]:
+        assert self.val_loader is not None
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        record = evaluate(self.model, self.val_loader, num_samples=10, generator=generator)
+        return {f"val_{k}": v for k, v in record.to_dict().items() if isinstance(v, float)}
+
+    def _write_history(self) -> None:
+        if self.directory is not None and self.fabric.is_global_zero:
+            lines = "".join(json.dumps(row) + "\n" for row in self.history)
+            (self.directory / "history.jsonl").write_text(lines)
+
+    def save(self) -> None:
+        """Writes the checkpoint, on the first process."""
+        self.saved_at = time.monotonic()
+        if self.directory is None or not self.fabric.is_global_zero:
+            return
+        save_checkpoint(
+            self.directory,
+            {
+                "settings": self.settings.fingerprint(self.fabric.world_size),
+                "model": self.model.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                "place": {"epoch": self.epoch, "batch": self.batch, "step": self.step},
+                "totals": self.totals.clone(),
+                "seconds": self.seconds,
+                "history": self.history,
+            },
+        )
+
+    def restore(self) -> None:
+        """Takes up the checkpoint, if it is one of the same run."""
+        assert self.directory is not None
+        state = load_checkpoint(self.directory, self.fabric.device)
+        mine, theirs = self.settings.fingerprint(self.fabric.world_size), state["settings"]
+        for name in mine.keys() | theirs.keys():
+            if mine.get(name) != theirs.get(name):
+                raise TrainingError(
+                    f"the checkpoint in {self.directory} was made with {name}="
+                    f"{theirs.get(name)!r}, this call has {mine.get(name)!r}; "
+                    "resume with the same settings, or start anew with resume=False"
+                )
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.epoch, self.batch, self.step = (state["place"][k] for k in ("epoch", "batch", "step"))
+        self.totals.copy_(state["totals"])
+        self.history, self.seconds = state["history"], state["seconds"]
+
+    def _stop_for_interrupt(self) -> None:
+        self.save()
+        where = "nothing was saved: no out= was given"
+        if self.directory is not None:
+            where = f"saved to {self.directory}; go on with fit(..., resume=True) on it"
+        print(f"\ninterrupted after step {self.step}; {where}", file=sys.stderr)
+        raise KeyboardInterrupt

@@ -1,0 +1,165 @@
+"""Every kind of layer that can become Bayesian, once per way of being set up.
+
+A case makes a network that takes one tensor and returns one tensor, and an input for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    vocabulary: int = 0
+    recurrent: bool = False
+
+    def net(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        torch.manual_seed(1)
+        return self.make().to(dtype)
+
+    def input(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        generator = torch.Generator().manual_seed(2)
+        if self.vocabulary:
+            return torch.randint(self.vocabulary, self.shape, generator=generator)
+        return torch.randn(self.shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+class First(nn.Module):
+    """The first output of a module that returns several."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)[0]
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[0]
+
+
+class CrossAttention(nn.Module):
+    """Separate projections: key and value have other widths than the query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, kdim=5, vdim=6, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x[..., :5], x[..., :6])[0]
+
+
+class WeightStandardised(nn.Linear):
+    """A user's own layer that is not linear in its weight, and reads it twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
+def encoder_layer(**options: object) -> nn.TransformerEncoderLayer:
+    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
+
+
+def convolutions() -> list[Case]:
+    found = []
+    for dims in (1, 2, 3):
+        conv = getattr(nn, f"Conv{dims}d")
+        side = (2, 4, *(7, 8, 6)[:dims])
+        settings = [
+            {"stride": 2, "padding": 1, "dilation": 2, "groups": 2},
+            {"padding": "same", "dilation": 2},
+            {"padding": "same", "bias": False},
+            {"padding": "valid"},
+            *(
+                {"padding": 1, "padding_mode": mode, "stride": 2}
+                for mode in ("reflect", "replicate")
+            ),
+            {"padding": "same", "padding_mode": "circular", "groups": 4},
+        ]
+        for number, (kernel, options) in enumerate(product((3, 2), settings)):
+            if dims < 3 or number in (0, 1, 4, 11):
+                found.append(
+                    Case(
+                        f"conv{dims}d-k{kernel}-{'-'.join(map(str, options.values()))}",
+                        lambda c=conv, k=kernel, o=options: c(4, 8, k, **o),
+                        side,
+                    )
+                )
+        transposed = getattr(nn, f"ConvTranspose{dims}d")
+        for options in (
+            {},
+            {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2},
+            {"stride": 3, "dilation": 2, "output_padding": 1, "bias": False},
+        ):
+            found.append(
+                Case(
+                    f"transposed{dims}d-{'-'.join(map(str, options.values()))}",
+                    lambda c=transposed, o=options: c(4, 6, 3, **o),
+                    side,
+                )
+            )
+    return found
+
+
+def recurrent() -> list[Case]:
+    found = []
+    for kind, layers, both, first in product(
+        (nn.LSTM, nn.GRU), (1, 2), (False, True), (False, True)
+    ):
+        options = {"num_layers": layers, "bidirectional": both, "batch_first": first}
+        found.append(
+            Case(
+                f"{kind.__name__.lower()}-{layers}-{'both' if both else 'one'}-{first}",
+                lambda k=kind, o=options: First(k(4, 5, **o)),
+                (3, 6, 4),
+                recurrent=True,
+            )
+        )
+    found.append(
+        Case(
+            "lstm-projected",
+            lambda: First(nn.LSTM(4, 6, proj_size=3, bias=False)),
+            (3, 6, 4),
+            recurrent=True,
+        )
+    )
+    return found
+
+
+CASES = [
+    Case("linear", lambda: nn.Linear(5, 4), (3, 5)),
+    Case("linear-nobias-3d", lambda: nn.Linear(5, 4, bias=False), (3, 6, 5)),
+    *convolutions(),
+    Case("conv2d-unbatched", lambda: nn.Conv2d(4, 8, 3, padding=1), (4, 7, 8)),
+    Case("embedding", lambda: nn.Embedding(11, 6), (3, 5), vocabulary=11),
+    Case(
+        "embedding-padding",
+        lambda: nn.Sequential(nn.Embedding(11, 6, padding_idx=0), nn.Linear(6, 3)),
+        (3, 5),
+        vocabulary=11,
+    ),
+    Case("attention", lambda: SelfAttention(batch_first=True), (3, 5, 8)),
+    Case("attention-bias-kv", lambda: SelfAttention(add_bias_kv=True, bias=False), (5, 3, 8)),
+    Case("attention-cross", CrossAttention, (3, 5, 8)),
+    Case("encoder-layer", lambda: encoder_layer(dropout=0.0), (3, 5, 8)),
+    Case("encoder-norm-first", lambda: encoder_layer(norm_first=True, dropout=0.0), (3, 5, 8)),
+    Case(
+        "encoder",
+        lambda: nn.TransformerEncoder(encoder_layer(dropout=0.0), 2),
+        (3, 5, 8),
+    ),
+    *recurrent(),
+    Case("own-forward", lambda: WeightStandardised(5, 4), (3, 5)),
+]

@@ -1,0 +1,118 @@
+"""The import rules of the library: one line per module, checked against the source."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "pocketbayes"
+ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+
+# A package's line also covers the modules inside it unless they have their own.
+# Everyone may import errors.
+MAY_IMPORT = {
+    "errors": "",
+    "randomness": "",
+    "metrics": "",
+    "progress": "",
+    "checkpoints": "",
+    "environment": "",
+    "estimators": "randomness",
+    "posteriors": "randomness",
+    "layers": "estimators posteriors randomness",
+    "selection": "layers",
+    "auditing": "layers posteriors selection",
+    "description": "layers",
+    "convert": "description estimators layers posteriors selection",
+    "elbo": "convert description",
+    "batches": "randomness",
+    "diagnosis": "elbo layers",
+    "methods": "convert",
+    "optimizers": "convert description methods",
+    "prediction": "description elbo estimators layers randomness",
+    "evaluation": "batches elbo layers metrics prediction",
+    "training": "batches checkpoints diagnosis elbo environment evaluation methods optimizers"
+    " progress",
+    "fitting": "batches checkpoints description elbo environment methods randomness training",
+    "models": "",
+    "": "auditing convert elbo evaluation fitting methods prediction",
+}
+WITHOUT_TORCH = {"errors", "progress"}
+LARGEST_FILE, LONGEST_FUNCTION = 300, 40
+
+
+def sources() -> dict[str, Path]:
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(p for p in parts if p != "__init__")] = path
+    return found
+
+
+def unit(module: str) -> str:
+    """The entry of the table that governs a module."""
+    while module not in MAY_IMPORT:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def imports(module: str, source: str, is_package: bool = False) -> set[str]:
+    """Absolute names of everything a module imports, relative imports resolved."""
+    found = set()
+    here = [PACKAGE, *filter(None, module.split("."))]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            drop = node.level - (1 if is_package else 0)
+            base = here[: len(here) - drop] if node.level else []
+            name = ".".join([*base, *filter(None, [node.module])])
+            modules = {f"{name}.{alias.name}" for alias in node.names}
+            found |= {m for m in modules if m.removeprefix(PACKAGE + ".") in sources()} or {name}
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(sources()))
+def test_every_import_is_in_the_table(module):
+    path = sources()[module]
+    names = imports(module, path.read_text(), path.name == "__init__.py")
+    allowed = {unit(module), "errors", *MAY_IMPORT[unit(module)].split()}
+    ours = {unit(n.removeprefix(PACKAGE).lstrip(".")) for n in names if n.startswith(PACKAGE)}
+    assert ours <= allowed, f"{module} must not import {ours - allowed}"
+    if module in WITHOUT_TORCH:
+        assert not any(n.partition(".")[0] == "torch" for n in names), f"{module} imports torch"
+
+
+def test_every_line_of_the_table_is_used():
+    assert {unit(module) for module in sources()} == set(MAY_IMPORT)
+
+
+def test_the_table_has_no_cycles():
+    TopologicalSorter({m: set(a.split()) for m, a in MAY_IMPORT.items()}).prepare()
+
+
+def test_relative_imports_are_seen():
+    assert imports("posteriors.gaussian", "from .base import Posterior") == {
+        "pocketbayes.posteriors.base"
+    }
+    assert imports("layers", "from . import errors") == {"pocketbayes.errors"}
+    assert imports("methods", "from ..layers import x", is_package=True) == {"pocketbayes.layers"}
+
+
+def test_no_module_shares_a_public_name():
+    import pocketbayes
+
+    assert not set(pocketbayes.__all__) & {name.partition(".")[0] for name in sources()}
+
+
+@pytest.mark.parametrize("module", sorted(sources()))
+def test_files_and_functions_stay_short(module):
+    source = sources()[module].read_text()
+    assert source.count("\n") <= LARGEST_FILE
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            if body:
+                length = body[-1].end_lineno - body[0].lineno + 1
+                assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
