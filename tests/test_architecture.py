@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "environment": "",
     "estimators": "randomness",
     "posteriors": "randomness",
-    "layers": "estimators posteriors randomness",
+    "reuse": "randomness",
+    "layers": "estimators posteriors randomness reuse",
     "selection": "layers",
     "auditing": "layers posteriors selection",
     "description": "layers",
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "diagnosis": "elbo layers",
     "methods": "convert",
     "optimizers": "convert description methods",
-    "prediction": "description elbo estimators layers randomness",
+    "prediction": "description elbo estimators layers randomness reuse",
     "evaluation": "batches elbo layers metrics prediction",
     "training": "batches checkpoints diagnosis elbo environment evaluation methods optimizers"
     " progress",

@@ -101,7 +101,7 @@ def _signs_like(x: Tensor, conv: Conv | None) -> Tensor:
 
 
 def _safe_sqrt(variance: Tensor) -> Tensor:
-    return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+    return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt_()
 
 
 def _as_autocast_would(*tensors: Tensor | None) -> tuple[Any, ...]:
@@ -182,13 +182,15 @@ class _AddNoise(torch.autograd.Function):
     def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The noisy output, and d output / d variance for the backward pass."""
         std = _safe_sqrt(variance)
-        positive = variance > torch.finfo(variance.dtype).tiny
-        return torch.addcmul(mean, std, noise), torch.where(positive, noise / (2 * std), 0)
+        slope = (noise / std).mul_(0.5)
+        slope.masked_fill_(variance <= torch.finfo(variance.dtype).tiny, 0)
+        return torch.addcmul(mean, std, noise), slope
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keeps the derivative."""
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1])
 
     @staticmethod

@@ -8,7 +8,6 @@ own fused attention kernels included, meets the posterior and cannot bypass it.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from functools import cache
 from types import new_class
 from typing import Any, ClassVar
@@ -28,6 +27,7 @@ from pocketbayes.estimators import (
 )
 from pocketbayes.posteriors import Posterior
 from pocketbayes.randomness import inside_vmap
+from pocketbayes.reuse import known_moments
 
 
 class BayesianModule(nn.Module):
@@ -149,10 +149,13 @@ class LinearLayer(BayesianModule):
         return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
-        reuse = None if torch.compiler.is_compiling() else _network_input.get()
-        if reuse is None or not reuse.is_read_by(x):
+        known = None if torch.compiler.is_compiling() else known_moments(x)
+        if known is None:
             return local_reparameterisation(x, self._weights(), conv)
-        return add_noise(*reuse.moments(self, x, conv))
+        key = (id(self), x.dtype, x.size(), x.stride(), x.storage_offset())
+        if key not in known:
+            known[key] = output_moments(x, self._weights(), conv)
+        return add_noise(*known[key])
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()
@@ -199,47 +202,6 @@ def _as_convolution(
     return x, Conv(
         layer.stride, padding, layer.dilation, layer.transposed, output_padding, layer.groups
     )
-
-
-class _NetworkInput:
-    """Output moments of the layers that read the network's input itself, kept between samples.
-
-    Those do not change from one sample of a prediction to the next; all later ones do.
-    """
-
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-        self.version = x._version
-        self.known: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
-
-    def is_read_by(self, x: Tensor) -> bool:
-        """Whether `x` is (a view of) the network's input, still as it was."""
-        return (
-            not torch.is_grad_enabled()
-            and not inside_vmap()
-            and x.untyped_storage().data_ptr() == self.x.untyped_storage().data_ptr()
-            and x._version == self.version
-        )
-
-    def moments(self, layer: LinearLayer, x: Tensor, conv: Conv | None) -> tuple[Tensor, Tensor]:
-        """The layer's output moments at `x`, computed at the first call."""
-        key = (id(layer), x.dtype, x.size(), x.stride(), x.storage_offset())
-        if key not in self.known:
-            self.known[key] = output_moments(x, layer._weights(), conv)
-        return self.known[key]
-
-
-_network_input: ContextVar[_NetworkInput | None] = ContextVar("network_input", default=None)
-
-
-@contextmanager
-def repeated_input(x: Tensor) -> Iterator[None]:
-    """Inside, without gradients, the network is run on this very `x` again and again."""
-    token = _network_input.set(_NetworkInput(x))
-    try:
-        yield
-    finally:
-        _network_input.reset(token)
 
 
 @cache

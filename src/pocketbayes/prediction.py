@@ -12,8 +12,9 @@ from pocketbayes.description import describe, noise_log_std
 from pocketbayes.elbo import LIKELIHOODS, require_tensor
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
-from pocketbayes.layers import bayesian_modules, repeated_input, set_estimator
+from pocketbayes.layers import bayesian_modules, set_estimator
 from pocketbayes.randomness import isolated_randomness
+from pocketbayes.reuse import repeated_input
 
 AVERAGES = ("probs", "logits")
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_CHUNK = 1 << 16
+_SMALLEST_PART, _MOST_PARTS = 1 << 15, 16
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -34,7 +34,7 @@ def _can_fill_directly(reference: Tensor) -> bool:
     """Whether numpy may write the numbers: a large CPU tensor, and nobody is tracing."""
     return (
         not torch.compiler.is_compiling()
-        and reference.numel() >= _CHUNK // 4
+        and reference.numel() >= _SMALLEST_PART // 2
         and reference.device.type == "cpu"
         and reference.dtype in (torch.float32, torch.float64)
         and not inside_vmap()
@@ -49,17 +49,22 @@ def inside_vmap() -> bool:
 
 
 def _fill(flat: np.ndarray, seed: int) -> None:
-    def fill_chunk(number: int) -> None:
-        generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence((seed, number))))
-        part = flat[number * _CHUNK : (number + 1) * _CHUNK]
-        generator.standard_normal(out=part, dtype=part.dtype)
+    """Fills parts in parallel, each from its own stream; their number depends on the size only."""
+    parts = np.array_split(flat, min(_MOST_PARTS, max(1, flat.size // _SMALLEST_PART)))
 
-    chunks = range(-(-flat.size // _CHUNK))
-    if torch.get_num_threads() == 1 or len(chunks) == 1:
-        for number in chunks:
-            fill_chunk(number)
+    def fill_part(number: int) -> None:
+        stream = np.random.SFC64(np.random.SeedSequence((seed, number)))
+        part = parts[number]
+        np.random.Generator(stream).standard_normal(out=part, dtype=part.dtype)
+
+    if torch.get_num_threads() == 1 or len(parts) == 1:
+        for number in range(len(parts)):
+            fill_part(number)
     else:
-        list(_threads().map(fill_chunk, chunks))
+        elsewhere = [_threads().submit(fill_part, number) for number in range(1, len(parts))]
+        fill_part(0)
+        for future in elsewhere:
+            future.result()
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from math import log
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.randomness import normal_like
@@ -43,7 +44,9 @@ class Gaussian(Posterior):
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """E[w] = mean, Var[w] = exp(2 log_std)."""
-        return self.mean, (2 * self.log_std).exp()
+        if torch.compiler.is_compiling():
+            return self.mean, square_of_exp(self.log_std)
+        return self.mean, SquareOfExp.apply(self.log_std)  # type: ignore[no-untyped-call]
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """W = mean + std * eps, eps ~ N(0, 1)."""
@@ -54,17 +57,18 @@ class Gaussian(Posterior):
         return torch.addcmul(self.mean, self.std, noise)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
-        """KL(q || N(0, prior_std^2)) = sum_i [expm1(t_i) - t_i + (mean_i / prior_std)^2] / 2.
+        """KL(q || N(0, p^2)) = sum_i [r_i - 1 - log r_i + (mean_i / p)^2] / 2, r_i = std_i^2 / p^2.
 
-        Here t_i = 2 log(std_i / prior_std), so no std is ever small enough for log(0).
+        From log_std, so that no std is small enough for log(0).
         """
         prior = self.prior_std if prior_std is None else prior_std
         prior = torch.as_tensor(prior, dtype=self.prior_std.dtype, device=self.prior_std.device)
         dtype = torch.promote_types(self.mean.dtype, torch.float32)
-        tensors = (self.mean.to(dtype), self.log_std.to(dtype), prior)
+        tensors = (self.mean.to(dtype), self.log_std.to(dtype), prior.to(dtype))
         if torch.compiler.is_compiling():
-            return GaussianKL.forward(*tensors)
-        return GaussianKL.apply(*tensors)  # type: ignore[no-any-return, no-untyped-call]
+            return GaussianKL.forward(*tensors)[0]
+        divergence, _ = GaussianKL.apply(*tensors)  # type: ignore[no-untyped-call]
+        return cast(Tensor, divergence)
 
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The log-stds."""
@@ -82,32 +86,68 @@ class Gaussian(Posterior):
         return cls(mean, log_std, float(arrays["prior_std"]))
 
 
+def square_of_exp(x: Tensor) -> Tensor:
+    """exp(x)^2; base 2 is a third faster than base e on a CPU."""
+    return (x * (2 / log(2))).exp2_()
+
+
+class SquareOfExp(torch.autograd.Function):
+    """exp(x)^2, with two passes over the weights backward where autograd makes three."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        """The value."""
+        return square_of_exp(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Keeps the value."""
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """d/dx = 2 exp(x)^2."""
+        (square,) = ctx.saved_tensors
+        return (gradient * square).mul_(2)
+
+
 class GaussianKL(torch.autograd.Function):
     """The formula in `Gaussian.kl`, with its gradient in closed form.
 
-    Autograd would keep three tensors of the weight's size alive until the backward pass.
+    Autograd would pass over the weights four times more often, and keep three tensors of their
+    size where this keeps one.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
-        """The sum over all weights."""
-        t = 2 * (log_std - prior_std.log())
-        return (torch.expm1(t) - t + (mean / prior_std).square()).sum() / 2
+    def forward(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum over all weights, and r for the backward pass."""
+        log2_ratio = torch.add(-2 * prior_std.log2(), log_std, alpha=2 / log(2))
+        sum_of_logs = log2_ratio.sum() * log(2)
+        ratio = log2_ratio.exp2_()
+        from_std = (ratio.sum() - ratio.numel() - sum_of_logs).clamp_min(0)
+        from_mean = torch.dot(mean.flatten(), mean.flatten()) / prior_std.square()
+        return (from_std + from_mean) / 2, ratio
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Keeps the arguments, which are alive anyway."""
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps r, and the arguments, which are alive anyway."""
+        mean, _, prior_std = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(mean, output[1], prior_std)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """d/dmean = mean / p^2; d/dlog_std = r - 1, r = std^2 / p^2; d/dp = -(both) / p."""
-        mean, log_std, prior_std = ctx.saved_tensors
-        from_mean = mean / prior_std.square()
-        from_log_std = torch.expm1(2 * (log_std - prior_std.log()))
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        """d/dmean = mean / p^2; d/dlog_std = r - 1; d/dp = -sum(r - 1 + mean^2 / p^2) / p."""
+        mean, ratio, prior_std = ctx.saved_tensors
         from_prior = None
         if ctx.needs_input_grad[2]:
-            from_prior = -gradient * (from_log_std.sum() + (mean * from_mean).sum()) / prior_std
-        return gradient * from_mean, gradient * from_log_std, from_prior
+            square = torch.dot(mean.flatten(), mean.flatten()) / prior_std.square()
+            from_prior = -gradient * ((ratio - 1).sum() + square) / prior_std
+        from_mean = mean * (gradient / prior_std.square())
+        return from_mean, (ratio - 1).mul_(gradient), from_prior
