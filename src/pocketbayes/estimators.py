@@ -5,6 +5,7 @@ a transposed convolution. It is named by `conv`: None for the matrix product, el
 trailing arguments of `torch.convolution`.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -56,11 +57,16 @@ def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> 
 
 def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tensor, Tensor]:
     """Mean and variance of every output (m and v above)."""
-    x, mean, variance, bias, bias_variance = _as_autocast_would(x, *weights)
-    tensors = (x, mean, variance, bias, bias_variance)
+    tensors = _as_autocast_would(x, *weights)
+    with _without_autocast(x.device.type):
+        return _output_moments(tensors, conv)
+
+
+def _output_moments(tensors: tuple[Any, ...], conv: Conv | None) -> tuple[Tensor, Tensor]:
     if _needs_frugal_gradient(*tensors):
         result: tuple[Tensor, Tensor] = _OutputMoments.apply(*tensors, conv)  # type: ignore[no-untyped-call]
         return result
+    x, mean, variance, bias, bias_variance = tensors
     return _OutputMoments.forward(x, mean, variance, bias, bias_variance, conv)
 
 
@@ -115,6 +121,12 @@ def _as_autocast_would(*tensors: Tensor | None) -> tuple[Any, ...]:
     dtype = torch.get_autocast_dtype(device)
     dtype = torch.float32 if dtype == torch.float16 else dtype
     return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 class _OutputMoments(torch.autograd.Function):
@@ -195,7 +207,7 @@ class _AddNoise(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         """D mean = g, d variance = g noise / (2 std)."""
         (slope,) = ctx.saved_tensors
-        return gradient, gradient * slope, None
+        return (None, None, None) if gradient is None else (gradient, gradient * slope, None)

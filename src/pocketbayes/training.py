@@ -24,6 +24,9 @@ from pocketbayes.methods import Method
 from pocketbayes.optimizers import make_optimizers
 from pocketbayes.progress import TrainingBar
 
+# Where a run stands: what `Run` counts, and its last values of two schedules.
+_PLACE = ("epoch", "batch", "step", "seconds", "beta", "lr_scale")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -72,6 +75,7 @@ class Run:
         self.step_module, *self.optimizers = fabric.setup(step, *optimizers)
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
         self.epoch = self.batch = self.step = 0
+        self.beta = self.lr_scale = 0.0
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         # Sums over the epoch of loss, nll, KL and score, each times the batch size, and of that.
@@ -106,13 +110,14 @@ class Run:
                 self._stop_for_interrupt()
             if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                 self.save()
-        self._check(everything=True, x=x, y=y)
+        self._check(everything=True)
         row = self._close_epoch(seen / (time.monotonic() - started))
         bar.close_epoch(self.epoch - 1, row)
 
     def _step(self, number: int, x: Tensor, y: Tensor) -> None:
         """One optimiser step on one batch."""
         method, size = self.settings.method, self.settings.dataset_size
+        self.current = x, y
         progress = self._progress(number, len(y))
         self.beta = warmed_up(method.beta, method.warmup, progress)
         self.lr_scale = (1 + math.cos(math.pi * progress)) / 2
@@ -120,7 +125,7 @@ class Run:
         loss, numbers = self.step_module(x, y, weight)
         self.step += 1
         self.watch.add(self.step, loss)
-        self._check(everything=False, x=x, y=y)
+        self._check(everything=False)
         self.fabric.backward(loss)
         if method.clip_norm is not None:
             means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
@@ -149,14 +154,15 @@ class Run:
         except TypeError:
             return None
 
-    def _check(self, everything: bool, x: Tensor, y: Tensor) -> None:
+    def _check(self, everything: bool) -> None:
+        """Stops if a loss was not finite: of those known by now, or of every step so far."""
         step = self.watch.first_bad_step(everything)
         if step is None:
             return
         good = "no checkpoint was written"
         if self.directory is not None and (self.directory / NAME).exists():
             good = f"the last good checkpoint is {self.directory / NAME}"
-        where = where_not_finite(self.objective, x, y)
+        where = where_not_finite(self.objective, *self.current)
         raise TrainingError(
             f"the loss is not finite at step {step} (epoch {self.epoch + 1}): {where}. {good}. "
             "If the data is right, lower the learning rate or set clip_norm"
@@ -213,9 +219,8 @@ class Run:
                 "settings": self.settings.fingerprint(self.fabric.world_size),
                 "model": self.model.state_dict(),
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-                "place": {"epoch": self.epoch, "batch": self.batch, "step": self.step},
+                "place": {name: getattr(self, name) for name in _PLACE},
                 "totals": self.totals.clone(),
-                "seconds": self.seconds,
                 "history": self.history,
             },
         )
@@ -235,9 +240,10 @@ class Run:
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.epoch, self.batch, self.step = (state["place"][k] for k in ("epoch", "batch", "step"))
+        for name in _PLACE:
+            setattr(self, name, state["place"][name])
         self.totals.copy_(state["totals"])
-        self.history, self.seconds = state["history"], state["seconds"]
+        self.history = state["history"]
 
     def _stop_for_interrupt(self) -> None:
         self.save()

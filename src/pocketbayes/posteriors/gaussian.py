@@ -109,7 +109,7 @@ class SquareOfExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """d/dx = 2 exp(x)^2."""
-        (square,) = ctx.saved_tensors
+        square: Tensor = ctx.saved_tensors[0]
         return (gradient * square).mul_(2)
 
 
@@ -142,12 +142,14 @@ class GaussianKL(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         """d/dmean = mean / p^2; d/dlog_std = r - 1; d/dp = -sum(r - 1 + mean^2 / p^2) / p."""
+        if gradient is None:
+            return None, None, None
         mean, ratio, prior_std = ctx.saved_tensors
         from_prior = None
         if ctx.needs_input_grad[2]:
             square = torch.dot(mean.flatten(), mean.flatten()) / prior_std.square()
             from_prior = -gradient * ((ratio - 1).sum() + square) / prior_std
         from_mean = mean * (gradient / prior_std.square())
-        return from_mean, (ratio - 1).mul_(gradient), from_prior
+        return from_mean, (ratio * gradient).sub_(gradient), from_prior

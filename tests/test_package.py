@@ -1,0 +1,39 @@
+"""What a newcomer meets first."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import pocketbayes as pb
+
+
+def seconds(statement: str) -> float:
+    code = (
+        f"import time, torch; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def test_import_is_light():
+    assert min(seconds("import pocketbayes") for _ in range(3)) < 0.3
+    heavy = {"lightning_fabric", "torchmetrics", "sklearn", "scipy", "rich", "matplotlib"}
+    code = f"import sys, pocketbayes; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", [n for n in pb.__all__ if n != "__version__"])
+def test_every_public_name_is_there_and_documented(name):
+    thing = getattr(pb, name)
+    assert inspect.getdoc(thing)
+    if inspect.isfunction(thing) and name not in ("named_posteriors", "replace_posterior"):
+        assert "Example" in thing.__doc__ or ">>>" in thing.__doc__
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'bayesianise'"):
+        _ = pb.bayesianise
+    assert "predict" in dir(pb)
