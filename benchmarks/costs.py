@@ -2,7 +2,7 @@
 
     python benchmarks/costs.py            # writes benchmarks/results/costs.jsonl
 
-Ratios of medians, the two models taking turns. A training step is forward, loss (with KL),
+Ratios of medians, the models taking turns. A training step is forward, loss (with KL),
 backward and the optimiser's step: SGD with momentum for the deterministic model; the same for
 means plus Adam for log-stds for the Bayesian one, as `fit` does. Memory is the peak of tensors
 allocated during forward and backward, above what lay there before.
@@ -10,6 +10,7 @@ allocated during forward and backward, above what lay there before.
 
 import argparse
 import copy
+import statistics
 import time
 from collections.abc import Callable
 
@@ -37,15 +38,21 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def seconds_of(actions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each action, in turns so that all see the same machine."""
+    """Median seconds of each action.
+
+    The actions take turns, so that all see the same machine, each running for about a second
+    after one pass that does not count, so that none pays for the caches another has emptied.
+    """
     times: dict[str, list[float]] = {name: [] for name in actions}
-    for repeat in range(repeats + 2):
+    for _ in range(repeats):
         for name, action in actions.items():
-            begin = time.perf_counter()
             action()
-            if repeat >= 2:
-                times[name].append(time.perf_counter() - begin)
-    return {name: sorted(values)[len(values) // 2] for name, values in times.items()}
+            begin = time.perf_counter()
+            while time.perf_counter() - begin < 1:
+                start = time.perf_counter()
+                action()
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
@@ -151,7 +158,7 @@ def measure_prediction(name: str, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
