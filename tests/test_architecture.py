@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "training": "batches checkpoints diagnosis elbo environment evaluation methods optimizers"
     " progress",
     "fitting": "batches checkpoints description elbo environment methods randomness training",
+    "data": "",
     "models": "",
     "": "auditing convert elbo evaluation fitting methods prediction",
 }

@@ -33,8 +33,8 @@ def prepare_directory(out: str | os.PathLike[str]) -> Path:
     directory = Path(out)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / ".writable", lambda file: file.write(b""))
-        (directory / ".writable").unlink()
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
         raise TrainingError(f"cannot write to {directory}: {error.strerror or error}") from error
     return directory

@@ -1,6 +1,7 @@
 """When a loss is not finite: notice it without waiting for the device, and say where it began."""
 
 from collections import deque
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,47 +10,52 @@ from pocketbayes.elbo import Objective
 from pocketbayes.layers import BayesianModule
 
 
+class Suspect(NamedTuple):
+    """A step whose loss has not been looked at yet, and its batch."""
+
+    step: int
+    x: Tensor
+    y: Tensor
+    finite: Tensor
+    copied: torch.cuda.Event | None
+
+
 class LossWatch:
     """Looks at every loss, at once on the CPU and a few steps later on a device that runs ahead."""
 
     def __init__(self, device: torch.device) -> None:
         self.on_gpu = device.type == "cuda"
-        self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
+        self.waiting: deque[Suspect] = deque()
 
-    def add(self, step: int, loss: Tensor) -> None:
+    def add(self, step: int, loss: Tensor, x: Tensor, y: Tensor) -> None:
         """Notes the loss of a step."""
         finite, copied = torch.isfinite(loss.detach()), None
         if self.on_gpu:
             finite = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(finite, True)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record()
-        self.waiting.append((step, finite, copied))
+        self.waiting.append(Suspect(step, x, y, finite, copied))
 
-    def first_bad_step(self, everything: bool = False) -> int | None:
+    def first_bad(self, everything: bool = False) -> Suspect | None:
         """The first step known to have had a loss that is not finite."""
         lag = 8 if self.on_gpu and not everything else 0
         while len(self.waiting) > lag:
-            step, finite, copied = self.waiting.popleft()
-            if copied is not None:
-                copied.synchronize()
-            if not bool(finite):
-                return step
+            suspect = self.waiting.popleft()
+            if suspect.copied is not None:
+                suspect.copied.synchronize()
+            if not bool(suspect.finite):
+                return suspect
         return None
 
 
 def where_not_finite(objective: Objective, x: Tensor, y: Tensor) -> str:
-    """Names the first place, in the order of computation, that holds a value not finite."""
+    """Names the first cause that can be seen: data, label, parameter or layer, in this order."""
     if x.is_floating_point() and not x.isfinite().all():
         return "the input batch holds a value that is not finite"
     if y.is_floating_point() and not y.isfinite().all():
         return "the target batch holds a value that is not finite"
-    for name, parameter in objective.model.named_parameters():
-        if not parameter.isfinite().all():
-            return f"parameter {name} is not finite"
     output, layer = _first_bad_layer(objective.model, x)
-    if layer is not None:
-        return f"layer {layer} is the first whose output is not finite"
-    if objective.likelihood == "categorical" and isinstance(output, Tensor):
+    if objective.likelihood == "categorical":
         classes = output.shape[1]
         wrong = y[(y < 0) | (y >= classes)]
         if len(wrong):
@@ -57,11 +63,16 @@ def where_not_finite(objective: Objective, x: Tensor, y: Tensor) -> str:
                 f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
                 f"so labels must be 0 to {classes - 1}"
             )
+    for name, parameter in objective.model.named_parameters():
+        if not parameter.isfinite().all():
+            return f"parameter {name} is not finite"
+    if layer is not None:
+        return f"layer {layer} is the first whose output is not finite"
     return "every layer's output is finite for the same batch: the loss itself overflowed"
 
 
 @torch.no_grad()
-def _first_bad_layer(model: nn.Module, x: Tensor) -> tuple[object, str | None]:
+def _first_bad_layer(model: nn.Module, x: Tensor) -> tuple[Tensor, str | None]:
     found: list[str] = []
 
     def look(name: str, module: nn.Module) -> None:
@@ -77,7 +88,7 @@ def _first_bad_layer(model: nn.Module, x: Tensor) -> tuple[object, str | None]:
         if isinstance(module, BayesianModule) or not any(True for _ in module.children()):
             look(name, module)
     try:
-        output = model(x)
+        output: Tensor = model(x)
     finally:
         for handle in handles:
             handle.remove()

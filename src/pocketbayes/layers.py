@@ -6,6 +6,7 @@ parameter is a property that draws a sample when read, so code that reads `layer
 own fused attention kernels included, meets the posterior and cannot bypass it.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -117,6 +118,10 @@ class RecurrentLayer(SampledLayer):
         """
         self._flat_weights = [getattr(self, name) for name in self._flat_weights_names]
         try:
+            if self._flat_weights[0].is_cuda:
+                with warnings.catch_warnings():  # cuDNN would like them in one chunk of memory
+                    warnings.filterwarnings("ignore", "RNN module weights are not part of single")
+                    return super().forward(input, hx)
             if not torch.is_autocast_enabled("cpu"):
                 return super().forward(input, hx)
             dtype = self._flat_weights[0].dtype

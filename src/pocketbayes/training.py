@@ -117,14 +117,13 @@ class Run:
     def _step(self, number: int, x: Tensor, y: Tensor) -> None:
         """One optimiser step on one batch."""
         method, size = self.settings.method, self.settings.dataset_size
-        self.current = x, y
         progress = self._progress(number, len(y))
         self.beta = warmed_up(method.beta, method.warmup, progress)
         self.lr_scale = (1 + math.cos(math.pi * progress)) / 2
         weight = torch.full((), self.beta / size, device=x.device)
         loss, numbers = self.step_module(x, y, weight)
         self.step += 1
-        self.watch.add(self.step, loss)
+        self.watch.add(self.step, loss, x, y)
         self._check(everything=False)
         self.fabric.backward(loss)
         if method.clip_norm is not None:
@@ -156,15 +155,15 @@ class Run:
 
     def _check(self, everything: bool) -> None:
         """Stops if a loss was not finite: of those known by now, or of every step so far."""
-        step = self.watch.first_bad_step(everything)
-        if step is None:
+        bad = self.watch.first_bad(everything)
+        if bad is None:
             return
         good = "no checkpoint was written"
         if self.directory is not None and (self.directory / NAME).exists():
             good = f"the last good checkpoint is {self.directory / NAME}"
-        where = where_not_finite(self.objective, *self.current)
+        where = where_not_finite(self.objective, bad.x, bad.y)
         raise TrainingError(
-            f"the loss is not finite at step {step} (epoch {self.epoch + 1}): {where}. {good}. "
+            f"the loss is not finite at step {bad.step} (epoch {self.epoch + 1}): {where}. {good}. "
             "If the data is right, lower the learning rate or set clip_norm"
         )
 

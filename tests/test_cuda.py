@@ -1,0 +1,79 @@
+"""The same promises on a GPU; skipped, visibly, where there is none."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from layer_kinds import CASES, Case
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import pocketbayes as pb
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_layer_kind_equals_the_original_without_std_and_spreads_with_it(case: Case):
+    net, x = case.net().cuda().eval(), case.input().cuda()
+    with torch.no_grad():
+        before = net(x)
+        for estimator in ("lrt", "weight", "flipout"):
+            exact = pb.bayesianize_(copy.deepcopy(net), std_init=1e-14, estimator=estimator)
+            torch.testing.assert_close(exact(x), before, rtol=0, atol=1e-10)
+            random = pb.bayesianize_(copy.deepcopy(net), std_init=0.1, estimator=estimator)
+            assert ((random(x) - random(x)).abs() > 0).double().mean() > 0.5
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_train_under_autocast(kind):
+    model = pb.bayesianize_(kind(8, 16, 2, bidirectional=True).cuda())
+    x = torch.randn(5, 3, 8, device="cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch.autocast("cuda", torch.bfloat16):
+            model(x)[0].float().sum().backward()
+    assert all(p.grad is not None for _, q in pb.named_posteriors(model) for p in q.parameters())
+
+
+def data(n=600):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 3, 8, 8, generator=generator)
+    return TensorDataset(x, (x.mean((2, 3)).argmax(1)))
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"precision": "fp32"}, {"compile": True}])
+def test_training_and_prediction(options):
+    model = pb.bayesianize_(network())
+    loader = DataLoader(data(), 100, shuffle=True)
+    result = pb.fit(model, loader, epochs=15, progress=False, **options)
+    assert next(model.parameters()).is_cuda
+    assert result.history[-1]["accuracy"] > 0.6
+    record = pb.evaluate(model, loader, generator=torch.Generator())
+    again = pb.evaluate(model, loader, generator=torch.Generator())
+    assert record.nll < 1.0
+    assert again.num_examples == 600
+
+
+def test_equal_generators_give_equal_predictions():
+    model = pb.bayesianize_(network()).cuda()
+    x = torch.randn(50, 3, 8, 8)
+    one, other = (pb.predict(model, x, generator=torch.Generator().manual_seed(1)) for _ in "ab")
+    assert torch.equal(one.probs, other.probs)
+    assert one.probs.is_cuda
+
+
+def test_a_loss_that_is_not_finite_is_noticed_and_a_bad_label_named():
+    bad = data()
+    bad.tensors[1][30] = 9
+    with pytest.raises(pb.TrainingError, match="label 9 is out of range"):
+        pb.fit(pb.bayesianize_(network()), [bad[:100]] * 12, epochs=2, progress=False)
