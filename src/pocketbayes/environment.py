@@ -38,6 +38,17 @@ def launched_fabric(precision: str, device: str, model: nn.Module) -> Any:
     return fabric
 
 
+@contextlib.contextmanager
+def tuned_convolutions() -> Iterator[None]:
+    """Lets cuDNN time its algorithms once for each shape; afterwards the switch is as it was."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
 def _fabric_module() -> Any:
     try:
         return import_module("lightning_fabric")

@@ -12,7 +12,13 @@ from pocketbayes.batches import dataset_size_of, unpack
 from pocketbayes.checkpoints import prepare_directory
 from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
 from pocketbayes.elbo import LIKELIHOODS, matched_target, require_tensor
-from pocketbayes.environment import DEVICES, PRECISIONS, launched_fabric, restored_mode
+from pocketbayes.environment import (
+    DEVICES,
+    PRECISIONS,
+    launched_fabric,
+    restored_mode,
+    tuned_convolutions,
+)
 from pocketbayes.errors import (
     DataError,
     PocketBayesError,
@@ -105,7 +111,7 @@ def fit(
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
     settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
-    with isolated_randomness(fabric.device), restored_mode(model):
+    with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
         model.to(fabric.device).train()
         method.start(model)
         _describe(model, train_loader, likelihood, fabric.device)

@@ -21,7 +21,7 @@ from pocketbayes.environment import deferred_interrupt
 from pocketbayes.errors import TrainingError
 from pocketbayes.evaluation import evaluate
 from pocketbayes.methods import Method
-from pocketbayes.optimizers import make_optimizers
+from pocketbayes.optimizers import lr_scale, make_optimizers
 from pocketbayes.progress import TrainingBar
 
 # Where a run stands: what `Run` counts, and its last values of two schedules.
@@ -119,7 +119,7 @@ class Run:
         method, size = self.settings.method, self.settings.dataset_size
         progress = self._progress(number, len(y))
         self.beta = warmed_up(method.beta, method.warmup, progress)
-        self.lr_scale = (1 + math.cos(math.pi * progress)) / 2
+        self.lr_scale = lr_scale(progress, method.lr_warmup)
         weight = torch.full((), self.beta / size, device=x.device)
         loss, numbers = self.step_module(x, y, weight)
         self.step += 1

@@ -16,6 +16,7 @@ class Method:
         beta: weight of the KL; 1 is Bayes' rule, less is a colder posterior.
         warmup: share of training over which beta rises from 0.
         lr: peak learning rate of means and deterministic parameters; falls as a cosine.
+        lr_warmup: share of training over which all learning rates rise linearly to their peak.
         std_lr: the same for log-stds, which always use Adam: their KL gradient is about
             beta / N, too small for SGD to feel.
         optimizer: "adamw" or "sgd" (with Nesterov momentum), for the means.
@@ -27,6 +28,7 @@ class Method:
     beta: float = 0.01
     warmup: float = 0.5
     lr: float = 3e-3
+    lr_warmup: float = 0.05
     std_lr: float = 1e-2
     optimizer: str = "adamw"
     momentum: float = 0.9
@@ -38,6 +40,7 @@ class Method:
         for name in ("beta", "lr", "std_lr", "weight_decay"):
             require_number(getattr(self, name), f"{kind}.{name}", least=0)
         require_number(self.warmup, f"{kind}.warmup", least=0, most=1)
+        require_number(self.lr_warmup, f"{kind}.lr_warmup", least=0, most=0.9)
         require_number(self.momentum, f"{kind}.momentum", least=0, most=0.9999)
         require_choice(self.optimizer, f"{kind}.optimizer", ("adamw", "sgd"))
         if self.clip_norm is not None:
