@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "checkpoints": "",
     "environment": "",
     "estimators": "randomness",
-    "posteriors": "randomness",
+    "posteriors": "randomness reuse",
     "reuse": "randomness",
     "layers": "estimators posteriors randomness reuse",
     "selection": "layers",

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import pocketbayes as pb
 from pocketbayes.description import describe
 from pocketbayes.methods import METHODS, Method
-from pocketbayes.optimizers import make_optimizers
+from pocketbayes.optimizers import lr_scale, make_optimizers
 
 
 def blobs(n=120, seed=0):
@@ -321,6 +321,7 @@ def test_bad_arguments(arguments, message):
     "field",
     [
         {"beta": -1}, {"beta": float("nan")}, {"lr": "fast"}, {"std_lr": -0.1}, {"warmup": 1.5},
+        {"lr_warmup": 1.0},
         {"optimizer": "lion"}, {"momentum": 1.0}, {"clip_norm": 0}, {"weight_decay": -1},
     ],
 )  # fmt: skip
@@ -347,6 +348,16 @@ def test_bad_data_and_models():
         fit(frozen)
 
 
+def test_learning_rates_rise_to_their_peak_and_fall_to_zero():
+    steps = [lr_scale(n / 1000, 0.1) for n in range(1001)]
+    assert steps[0] < 0.02
+    assert steps[100] == 1
+    assert steps[:101] == sorted(steps[:101])
+    assert steps[100:] == sorted(steps[100:], reverse=True)
+    assert steps[-1] == pytest.approx(0)
+    assert lr_scale(0.0, 0.0) == 1
+
+
 def test_every_trained_parameter_is_in_one_optimiser_once():
     net = pb.bayesianize_(nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
     net[0].bias.requires_grad_(False)
@@ -359,7 +370,8 @@ def test_every_trained_parameter_is_in_one_optimiser_once():
 
 
 def test_bf16_and_compiled_training_learn_too():
-    for options in ({"precision": "bf16"}, {}):
+    torch._dynamo.reset()
+    for options in ({"precision": "bf16"}, {"compile": "aot_eager"}):
         net = model()
         result = fit(net, epochs=20, **options)
         assert result.history[-1]["accuracy"] > 0.9

@@ -53,7 +53,7 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     precision: str = "auto",
-    compile: bool = False,  # noqa: A002
+    compile: bool | str = False,  # noqa: A002
     device: str = "auto",
     progress: bool = True,
     checkpoint_minutes: float = 10.0,
@@ -79,7 +79,7 @@ def fit(
         resume: go on from the checkpoint in `out`; on the CPU the result is bit for bit that of
             an uninterrupted run.
         precision: "fp32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
-        compile: compile the loss with torch.compile.
+        compile: compile the loss with torch.compile; a name chooses its backend.
         device: "cpu", "cuda", or "auto".
         progress: show a progress bar on stderr.
         checkpoint_minutes: time between checkpoints; there is one at the end in any case.

@@ -28,7 +28,7 @@ from pocketbayes.estimators import (
 )
 from pocketbayes.posteriors import Posterior
 from pocketbayes.randomness import inside_vmap
-from pocketbayes.reuse import known_moments
+from pocketbayes.reuse import is_repeated, remembered
 
 
 class BayesianModule(nn.Module):
@@ -154,13 +154,10 @@ class LinearLayer(BayesianModule):
         return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
-        known = None if torch.compiler.is_compiling() else known_moments(x)
-        if known is None:
+        if not is_repeated(x):
             return local_reparameterisation(x, self._weights(), conv)
         key = (id(self), x.dtype, x.size(), x.stride(), x.storage_offset())
-        if key not in known:
-            known[key] = output_moments(x, self._weights(), conv)
-        return add_noise(*known[key])
+        return add_noise(*remembered(key, lambda: output_moments(x, self._weights(), conv)))
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()

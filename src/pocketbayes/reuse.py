@@ -1,52 +1,64 @@
 """What need not be computed again when a network runs on the same input many times.
 
-The layers that read the input itself have the same output moments in every sample of a
-prediction; in all later layers the input is already random.
+From one sample of a prediction to the next the posteriors stay the same, and so do the output
+moments of the layers that read the input itself; in all later layers the input is random.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from pocketbayes.randomness import inside_vmap
 
-Moments = dict[tuple[Any, ...], tuple[Tensor, Tensor]]
+Value = TypeVar("Value")
 
 
-class _Input(NamedTuple):
-    """The network's input, its version when it was given, and what layers found for it."""
+class _Repetition(NamedTuple):
+    """The network's input, its version when it was given, and what is known by now."""
 
     x: Tensor
     version: int
-    moments: Moments
+    known: dict[Hashable, Any]
 
 
-_current: ContextVar[_Input | None] = ContextVar("network_input", default=None)
+_current: ContextVar[_Repetition | None] = ContextVar("repetition", default=None)
 
 
 @contextmanager
 def repeated_input(x: Tensor) -> Iterator[None]:
     """Inside, without gradients, the network is run on this very `x` again and again."""
-    token = _current.set(_Input(x, x._version, {}))
+    token = _current.set(_Repetition(x, x._version, {}))
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def known_moments(x: Tensor) -> Moments | None:
-    """Moments kept for the network's input, if `x` is (a view of) it and it is unchanged."""
-    current = _current.get()
-    if (
-        current is None
-        or torch.is_grad_enabled()
-        or inside_vmap()
-        or x.untyped_storage().data_ptr() != current.x.untyped_storage().data_ptr()
-        or x._version != current.version
-    ):
+def remembered(key: Hashable, compute: Callable[[], Value]) -> Value:
+    """What `compute` gives; while the same network is repeated, computed once for each key."""
+    repetition = _repetition()
+    if repetition is None:
+        return compute()
+    if key not in repetition.known:
+        repetition.known[key] = compute()
+    return repetition.known[key]  # type: ignore[no-any-return]
+
+
+def is_repeated(x: Tensor) -> bool:
+    """Whether `x` is (a view of) the input that the network is repeated on, still as it was."""
+    repetition = _repetition()
+    return (
+        repetition is not None
+        and x.untyped_storage().data_ptr() == repetition.x.untyped_storage().data_ptr()
+        and x._version == repetition.version
+    )
+
+
+def _repetition() -> _Repetition | None:
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or inside_vmap():
         return None
-    return current.moments
+    return _current.get()

@@ -37,7 +37,7 @@ class Settings:
     seed: int
     dataset_size: int
     method: Method
-    compile: bool
+    compile: bool | str
     checkpoint_minutes: float
 
     def fingerprint(self, world_size: int) -> dict[str, Any]:
@@ -70,7 +70,10 @@ class Run:
             loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
         )
         self.objective = Objective(model, settings.likelihood)
-        step = torch.compile(self.objective) if settings.compile else self.objective
+        step: Any = self.objective
+        if settings.compile:
+            backend = settings.compile if isinstance(settings.compile, str) else "inductor"
+            step = torch.compile(self.objective, backend=backend)
         optimizers = make_optimizers(model, settings.method)
         self.step_module, *self.optimizers = fabric.setup(step, *optimizers)
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"

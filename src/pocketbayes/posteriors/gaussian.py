@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.randomness import normal_like
+from pocketbayes.reuse import remembered
 
 
 class Gaussian(Posterior):
@@ -46,7 +47,8 @@ class Gaussian(Posterior):
         """E[w] = mean, Var[w] = exp(2 log_std)."""
         if torch.compiler.is_compiling():
             return self.mean, square_of_exp(self.log_std)
-        return self.mean, SquareOfExp.apply(self.log_std)  # type: ignore[no-untyped-call]
+        variance = remembered((id(self), "variance"), lambda: SquareOfExp.apply(self.log_std))  # type: ignore[no-untyped-call]
+        return self.mean, variance
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """W = mean + std * eps, eps ~ N(0, 1)."""
@@ -54,7 +56,7 @@ class Gaussian(Posterior):
             noise = normal_like(self.mean)
         else:
             noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return torch.addcmul(self.mean, self.std, noise)
+        return torch.addcmul(self.mean, remembered((id(self), "std"), lambda: self.std), noise)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)) = sum_i [r_i - 1 - log r_i + (mean_i / p)^2] / 2, r_i = std_i^2 / p^2.
