@@ -31,14 +31,15 @@ MAY_IMPORT = {
     "diagnosis": "elbo layers",
     "methods": "convert",
     "optimizers": "convert description methods",
-    "prediction": "description elbo estimators layers randomness reuse",
-    "evaluation": "batches elbo layers metrics prediction",
-    "training": "batches checkpoints diagnosis elbo environment evaluation methods optimizers"
-    " progress",
+    "predictive": "",
+    "prediction": "description elbo estimators layers predictive randomness reuse",
+    "evaluation": "batches elbo layers metrics prediction predictive",
+    "training": "batches checkpoints description diagnosis elbo environment evaluation methods"
+    " optimizers progress",
     "fitting": "batches checkpoints description elbo environment methods randomness training",
     "data": "",
     "models": "",
-    "": "auditing convert elbo evaluation fitting methods prediction",
+    "": "auditing convert elbo evaluation fitting methods prediction predictive",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

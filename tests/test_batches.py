@@ -8,10 +8,12 @@ from torch.utils.data import (
     RandomSampler,
     SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
 )
 
 import pocketbayes as pb
 from pocketbayes.batches import Batches, dataset_size_of, unpack
+from pocketbayes.data import ImageLoader, ImageSet
 
 CPU = torch.device("cpu")
 
@@ -101,3 +103,35 @@ def test_loaders_that_cannot_be_shared_between_processes_are_refused():
 def test_bad_batches(batch, message):
     with pytest.raises(pb.DataError, match=message):
         unpack(batch, "the loader")
+
+
+def lazily_ordered():
+    images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).repeat(1, 3, 4, 4)
+    data = ImageSet(images, torch.arange(20), {"mean": [0.0] * 3, "std": [1.0] * 3})
+    generator = torch.Generator()
+    return {
+        "images": ImageLoader(data, 4, augment=True),
+        "subset": DataLoader(numbers(), 2, sampler=SubsetRandomSampler(range(8))),
+        "weighted": DataLoader(numbers(), 2, sampler=WeightedRandomSampler([1.0] * 10, 10)),
+        "own generator": DataLoader(
+            numbers(), 2, sampler=RandomSampler(numbers(), num_samples=6, generator=generator)
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", lazily_ordered())
+def test_skipping_replays_the_order_of_every_kind_of_loader(kind):
+    one = Batches(lazily_ordered()[kind], 1, 0, 1, CPU)
+    order(one, 0)
+    whole = order(one, 1)
+    assert order(Batches(lazily_ordered()[kind], 1, 0, 1, CPU), 1, skip=2) == whole[2:]
+    assert whole != order(one, 2)
+
+
+def test_skipping_more_than_there_is_and_a_batch_of_none():
+    with pytest.raises(pb.DataError, match="ended after 5 batches"):
+        order(Batches(DataLoader(numbers(), 2), 0, 0, 1, CPU), 0, skip=9)
+    with pytest.raises(pb.DataError, match="a NoneType"):
+        order(Batches([(torch.zeros(1), torch.zeros(1)), None], 0, 0, 1, CPU), 0)
+    with pytest.raises(pb.DataError, match="batch dimension"):
+        unpack((torch.tensor(1.0), torch.tensor(2)), "the loader")

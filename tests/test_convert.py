@@ -273,3 +273,17 @@ def test_replacing_a_posterior():
         pb.replace_posterior(model, "0.wieght", other)
     with pytest.raises(pb.ConversionError, match=r"shape \(7, 4\)"):
         pb.replace_posterior(model, "0.weight", Gaussian.around(torch.ones(3), 0.1, 0.1))
+
+
+def test_a_shared_module_can_be_excluded_by_any_of_its_names():
+    net = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    net["c"] = net["a"]
+    assert names(pb.bayesianize_(net, exclude="c")) == ["b.weight"]
+
+
+def test_more_bad_arguments():
+    for arguments in ({"bias": "no"}, {"std_init": 1e300}, {"prior_std": 1e300}):
+        with pytest.raises(pb.PocketBayesError, match=next(iter(arguments))):
+            pb.bayesianize_(mlp(), **arguments)
+    with pytest.raises(pb.PocketBayesError, match="audit takes"):
+        pb.audit("model")

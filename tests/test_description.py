@@ -59,3 +59,24 @@ def test_copies_keep_it_and_a_bigger_model_can_hold_it():
 
 def test_a_plain_model_has_an_empty_one():
     assert describe(net()) == Description()
+
+
+def test_a_wrapper_finds_the_description_of_what_it_wraps():
+    class Wrapper(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x)
+
+    data = [(torch.randn(8, 3), torch.randn(8, 2))]
+    model = Wrapper(pb.bayesianize_(net()))
+    pb.fit(model, data, epochs=1, likelihood="gaussian", progress=False, device="cpu")
+    again = Wrapper(pb.bayesianize_(net()))
+    again.load_state_dict(model.state_dict())
+    assert isinstance(pb.predict(again, data[0][0]), pb.ValuePrediction)
+    torch._dynamo.reset()
+    compiled = torch.compile(pb.bayesianize_(net()), backend="aot_eager")
+    pb.fit(compiled, data, epochs=1, likelihood="gaussian", progress=False, device="cpu")
+    assert isinstance(pb.predict(compiled, data[0][0]), pb.ValuePrediction)

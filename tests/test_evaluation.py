@@ -101,3 +101,17 @@ def test_dense_predictions_count_every_position():
 def test_bad_loaders(batches, message):
     with pytest.raises(pb.DataError, match=message):
         pb.evaluate(pb.bayesianize_(nn.Linear(4, 3)), batches)
+
+
+def test_a_regression_of_ones_own_loop_and_other_refusals():
+    model = pb.bayesianize_(nn.Linear(4, 1), std_init=0.3)
+    add_noise_parameter(model, (1,))
+    data = [(torch.randn(5, 4), torch.randn(5))]
+    assert pb.evaluate(model, data, likelihood="gaussian").rmse > 0
+    with pytest.raises(pb.DataError, match="not finite"):
+        pb.evaluate(
+            pb.bayesianize_(nn.Linear(4, 3)),
+            [(torch.full((2, 4), float("nan")), torch.zeros(2, dtype=torch.long))],
+        )
+    with pytest.raises(pb.DataError, match="the loader is a int"):
+        pb.evaluate(model, 5)

@@ -288,7 +288,7 @@ def test_a_layer_that_overflows_is_named(tmp_path):
     message = str(error.value)
     assert "step 8 (epoch 2)" in message
     assert "layer 1 (Overflow) is the first" in message
-    assert f"the last good checkpoint is {tmp_path / 'checkpoint.pt'}" in message
+    assert f"The last good checkpoint is {tmp_path / 'checkpoint.pt'}" in message
     assert all(p.isfinite().all() for p in net.parameters())
 
 
@@ -417,3 +417,66 @@ def test_progress_shows_the_numbers(capsys):
     shown = capsys.readouterr().err
     assert "epoch 3/3" in shown
     assert all(word in shown for word in ("loss", "nll", "KL", "nats", "accuracy", "examples/s"))
+
+
+def test_the_seed_alone_determines_a_gaussian_run():
+    x = torch.randn(40, 2)
+    data = DataLoader(TensorDataset(x, 5 * torch.randn(40, 1)), 8, shuffle=True)
+    finals = []
+    for state in (1, 2):
+        torch.manual_seed(0)
+        net = pb.bayesianize_(nn.Linear(2, 1))
+        torch.manual_seed(state)
+        fit(net, data, likelihood="gaussian")
+        finals.append(weights(net))
+    assert torch.equal(*finals)
+
+
+class BrokenGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * float("nan")
+
+
+def test_parameters_broken_by_a_gradient_are_never_saved(tmp_path):
+    class Breaks(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return BrokenGradient.apply(x) if self.calls == 18 else x
+
+    fit(model(), out=tmp_path)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    torch.manual_seed(0)
+    net = pb.bayesianize_(nn.Sequential(nn.Linear(2, 3), Breaks()))
+    with pytest.raises(pb.TrainingError, match=r"not finite after step 18.*No checkpoint"):
+        fit(net, out=tmp_path)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+
+
+def test_more_bad_calls(tmp_path):
+    with pytest.raises(pb.DataError, match=r"cannot run on an input of shape \(4, 7\)"):
+        fit(model(), [(torch.zeros(4, 7), torch.zeros(4, dtype=torch.long))])
+    for arguments, message in (
+        ({"seed": "a"}, "seed must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"out": 5}, "out must be a path"),
+    ):
+        with pytest.raises(pb.PocketBayesError, match=message):
+            fit(model(), **arguments)
+    with pytest.raises(pb.PocketBayesError, match=r"must be a torch\.nn\.Module"):
+        fit("net")
+    fit(model(), out=tmp_path)
+    with pytest.raises(pb.TrainingError, match="batches="):
+        fit(model(), loader(size=40), out=tmp_path, resume=True)
+    other = pb.bayesianize_(nn.Sequential(nn.Linear(2, 9), nn.ReLU(), nn.Linear(9, 3)))
+    with pytest.raises(pb.TrainingError, match="of another network"):
+        fit(other, out=tmp_path, resume=True)
+    torch.save({"weights": torch.zeros(2)}, tmp_path / "checkpoint.pt")
+    with pytest.raises(pb.TrainingError, match="not a checkpoint of this library"):
+        fit(model(), out=tmp_path, resume=True)

@@ -260,3 +260,33 @@ def test_set_estimator_leaves_sampled_layers_on_weight():
     assert (model[0].estimator, model[1].estimator) == ("weight", "flipout")
     set_estimator(model, "mean")
     assert model[0].estimator == "mean"
+
+
+def test_recurrent_layers_draw_each_weight_once_per_pass(monkeypatch):
+    from pocketbayes.posteriors import Gaussian
+
+    draws = []
+    sample = Gaussian.sample
+    monkeypatch.setattr(Gaussian, "sample", lambda self: draws.append(self) or sample(self))
+    model = pb.bayesianize_(nn.LSTM(3, 4, 2))
+    model(torch.randn(5, 2, 3))
+    assert len(draws) == len(set(map(id, draws))) == 4
+
+
+def test_float16_models_have_the_right_noise():
+    """Std of 2,000 outputs within 10% of 1e-3, which float16 variances could not hold."""
+    model = pb.bayesianize_(nn.Linear(4, 2000).half(), std_init=1e-3)
+    x = torch.full((1, 4), 0.5, dtype=torch.float16)
+    with torch.no_grad():
+        draws = torch.stack([model(x) for _ in range(50)])
+        assert draws.dtype == torch.float16
+        centred = draws.double() - draws.double().mean(0)
+    assert 0.9e-3 < centred.std() < 1.15e-3
+
+
+def test_unbatched_transposed_convolution_takes_an_output_size():
+    net = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1).double()
+    x = torch.randn(2, 5, 5, dtype=torch.float64)
+    before = net(x, output_size=(3, 10, 10))
+    model = pb.bayesianize_(net, std_init=1e-14)
+    torch.testing.assert_close(model(x, output_size=(3, 10, 10)), before, rtol=0, atol=1e-10)

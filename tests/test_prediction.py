@@ -135,7 +135,7 @@ def test_everything_is_left_as_found_also_after_an_error():
 
     pb.predict(model, torch.randn(3, 4), estimator="weight")
     check()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(pb.DataError, match=r"cannot run on an input of shape \(3, 5\)"):
         pb.predict(model, torch.randn(3, 5), estimator="weight", generator=seeded())
     check()
 
@@ -204,3 +204,50 @@ def test_other_refusals():
     flat = pb.bayesianize_(nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)))
     with pytest.raises(pb.DataError, match="Is this a regression"):
         pb.predict(flat, torch.randn(2, 4))
+
+
+def test_a_single_example_has_a_label_and_a_confidence():
+    pred = pb.predict(classifier(), torch.randn(4))
+    assert pred.label == pred.probs.argmax()
+    assert pred.confidence == pred.probs.max()
+
+
+def test_it_works_in_inference_mode():
+    with torch.inference_mode():
+        pred = pb.predict(classifier(), torch.randn(3, 4))
+    assert pred.probs.shape == (3, 3)
+
+
+def test_training_tells_what_a_batch_looks_like():
+    class Unsqueezing(nn.Module):
+        """Takes (N, 8, 8): to a guess from its convolution, one image with N channels."""
+
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
+
+        def forward(self, x):
+            return self.body(x.unsqueeze(1))
+
+    model = pb.bayesianize_(Unsqueezing())
+    x = torch.randn(6, 8, 8)
+    assert pb.predict(model, x, single=False).probs.shape == (6, 3)
+    pb.fit(model, [(x, torch.randint(3, (6,)))], epochs=1, progress=False, device="cpu")
+    assert pb.predict(model, x).probs.shape == (6, 3)
+    assert pb.predict(model, x[0]).probs.shape == (3,)
+    assert pb.evaluate(model, [(x, torch.randint(3, (6,)))]).num_examples == 6
+
+
+def test_two_output_sizes_on_the_same_input_are_kept_apart():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.ConvTranspose1d(1, 1, 3, stride=2, padding=1)
+
+        def forward(self, x):
+            return self.up(x, output_size=[9]).sum(2) + self.up(x, output_size=[10]).sum(2)
+
+    model = pb.bayesianize_(Twice())
+    draws = pb.predict(model, torch.randn(4, 1, 5), likelihood="gaussian").samples
+    with torch.no_grad():
+        assert model(torch.randn(4, 1, 5)).shape == draws.shape[1:]

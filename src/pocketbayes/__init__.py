@@ -18,16 +18,16 @@ __version__ = "0.1.0"
 # Loaded when first used: `import pocketbayes` costs next to nothing.
 _HOME = {
     "Audit": "auditing",
-    "ClassPrediction": "prediction",
+    "ClassPrediction": "predictive",
     "ConversionError": "errors",
     "DataError": "errors",
     "FitResult": "fitting",
     "MeanField": "methods",
     "PocketBayesError": "errors",
-    "Prediction": "prediction",
+    "Prediction": "predictive",
     "Record": "evaluation",
     "TrainingError": "errors",
-    "ValuePrediction": "prediction",
+    "ValuePrediction": "predictive",
     "audit": "auditing",
     "bayesianize_": "convert",
     "evaluate": "evaluation",
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from pocketbayes.evaluation import Record, evaluate
     from pocketbayes.fitting import FitResult, fit
     from pocketbayes.methods import MeanField
-    from pocketbayes.prediction import ClassPrediction, Prediction, ValuePrediction, predict
+    from pocketbayes.prediction import predict
+    from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 
 
 def __getattr__(name: str) -> Any:

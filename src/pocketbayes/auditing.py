@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from torch import nn
 
+from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import BayesianModule
 from pocketbayes.posteriors import FAMILIES, Posterior
 from pocketbayes.selection import NORMS, kind_of, library_type
@@ -74,6 +75,8 @@ def audit(model: nn.Module) -> Audit:
         >>> print(audit(model))                         # a table
         >>> [row.name for row in audit(model) if row.status == "bayesian"]
     """
+    if not isinstance(model, nn.Module):
+        raise PocketBayesError(f"audit takes a torch.nn.Module, not {type(model).__name__}")
     seen: set[int] = set()
     modules = model.named_modules()
     return Audit(tuple(_row(n, m, seen) for n, m in modules if not _belongs_to_posterior(n)))

@@ -18,6 +18,7 @@ from pocketbayes.errors import DataError, require_count
 from pocketbayes.randomness import mixed_seed, seed_everything
 
 Batch = tuple[Tensor, Tensor]
+_END = object()
 
 
 def unpack(batch: object, where: str) -> Batch:
@@ -33,6 +34,8 @@ def unpack(batch: object, where: str) -> Batch:
             "give the loader a collate_fn that returns them"
         )
     x, y = batch
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and 0 in (x.dim(), y.dim()):
+        raise DataError(f"{where} yields single numbers; inputs and targets need a batch dimension")
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise DataError(
             f"{where} yields ({type(x).__name__}, {type(y).__name__}); both must be tensors"
@@ -46,9 +49,10 @@ def dataset_size_of(loader: object, given: int | None) -> int:
     """The number of examples the loader goes through in an epoch: N of the KL's scale."""
     if given is not None:
         return require_count(given, "dataset_size")
-    sampler = getattr(loader, "sampler", None)
-    if isinstance(sampler, SubsetRandomSampler):
-        return len(sampler)
+    for holder in (loader, getattr(loader, "batch_sampler", None)):
+        sampler = getattr(holder, "sampler", None)
+        if isinstance(sampler, SubsetRandomSampler):
+            return len(sampler)
     if isinstance(loader, list | tuple):
         return sum(len(unpack(batch, "the loader")[1]) for batch in loader)
     try:
@@ -85,31 +89,47 @@ class Batches:
         Before each fetch all generators are seeded by (seed, rank, epoch, number), which fixes
         augmentation and layer noise alike, so a resumed run needs no stored generator state.
         """
-        sampler = getattr(self.loader, "sampler", None)
-        if isinstance(sampler, DistributedSampler):
-            sampler.set_epoch(epoch)
-        seed_everything(mixed_seed(self.seed, 0, epoch), self.device)
+        self._set_order(epoch)
         iterator = iter(self.loader)
-        for number in range(skip):
-            if next(iterator, None) is None:
-                raise DataError(f"the loader ended after {number} batches, {skip} were consumed")
-        number = skip
+        number = 0
         while True:
             seed_everything(mixed_seed(self.seed, 1 + self.rank, epoch, number), self.device)
-            batch = next(iterator, None)
-            if batch is None:
+            batch = next(iterator, _END)
+            if batch is _END:
                 break
-            x, y = unpack(batch, "the training loader")
-            yield number, x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+            if number >= skip:
+                x, y = unpack(batch, "the training loader")
+                yield (
+                    number,
+                    x.to(self.device, non_blocking=True),
+                    y.to(self.device, non_blocking=True),
+                )
             number += 1
         if number == 0:
             raise DataError("the training loader is empty: it yielded no batch")
+        if number < skip:
+            raise DataError(
+                f"the loader ended after {number} batches, but {skip} had been consumed before: "
+                "resume with the same data and batch size"
+            )
+
+    def _set_order(self, epoch: int) -> None:
+        """Makes the coming pass a function of seed and epoch."""
+        sampler = getattr(self.loader, "sampler", None)
+        if isinstance(sampler, DistributedSampler):
+            sampler.set_epoch(epoch)
+        seed = mixed_seed(self.seed, 0, epoch)
+        for holder in (sampler, self.loader):
+            if isinstance(getattr(holder, "generator", None), torch.Generator):
+                holder.generator.manual_seed(seed)  # type: ignore[union-attr]
+        seed_everything(seed, self.device)
 
 
 def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int) -> Iterable[Any]:
     """The same data in an order set by seed and epoch; each rank its share.
 
-    With one process and with several the k-th global batch holds the same examples.
+    With one process and with several the k-th global batch holds the same examples. Workers do
+    not persist from epoch to epoch: their generators would remember the past.
     """
     sampler = getattr(loader, "sampler", None)
     if isinstance(sampler, DistributedSampler):
@@ -136,7 +156,6 @@ def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int)
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
         prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
     )
 
 

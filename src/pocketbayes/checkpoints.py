@@ -30,6 +30,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 def prepare_directory(out: str | os.PathLike[str]) -> Path:
     """The directory, made if need be; an error now rather than after hours of training."""
+    if not isinstance(out, str | os.PathLike):
+        raise TrainingError(f"out must be a path, not {out!r}")
     directory = Path(out)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -56,4 +58,6 @@ def load_checkpoint(directory: Path, device: torch.device) -> dict[str, Any]:
         raise TrainingError(
             f"{path} is not a checkpoint of this library, or is damaged: {error}"
         ) from error
+    if not isinstance(state, dict) or "settings" not in state:
+        raise TrainingError(f"{path} is not a checkpoint of this library")
     return state

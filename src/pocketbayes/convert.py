@@ -30,8 +30,11 @@ def bayesianize_(
     MultiheadAttention (so TransformerEncoder too), LSTM or GRU gets a posterior
     N(w, std_init^2) and a prior N(0, prior_std^2). All else stays as it is: norms, activations
     with parameters, and bare parameters of your own modules are deterministic; `audit` lists
-    them. Tied weights share one posterior. The network still trains, saves, moves and compiles
-    as before, but each forward pass is now a random draw, in training and in evaluation mode.
+    them. Tied weights share one posterior, of which each use is a draw of its own. The network
+    still trains, saves, moves and compiles as before, but each forward pass is now a random
+    draw, in training and in evaluation mode. Initialise or load weights before converting:
+    afterwards `layer.weight` is a fresh draw, and writing into it changes nothing. Second
+    derivatives through "lrt" are not supported, nor is one model run by several threads at once.
 
     Args:
         net: any module, already on its device and in its dtype. It is changed.
@@ -58,8 +61,10 @@ def bayesianize_(
     """
     if not isinstance(net, nn.Module):
         raise ConversionError(f"bayesianize_ takes a torch.nn.Module, not {type(net).__name__}")
-    prior_std = require_number(prior_std, "prior_std", above=0)
-    std_init = require_number(std_init, "std_init", above=0)
+    prior_std = require_number(prior_std, "prior_std", above=0, most=1e6)
+    std_init = require_number(std_init, "std_init", above=0, most=1e6)
+    if not isinstance(bias, bool):
+        raise ConversionError(f"bias must be True or False; got {bias!r}")
     require_choice(estimator, "estimator", ESTIMATORS)
     if any(True for _ in bayesian_modules(net)):
         raise ConversionError(

@@ -18,12 +18,16 @@ _KEY = "_pocketbayes_description"
 
 @dataclass(frozen=True)
 class Description:
-    """Facts about a model that its weights do not tell. None: not known (yet)."""
+    """Facts about a model that its weights do not tell. None: not known (yet).
+
+    `input_dims` is the number of dimensions of a batch of inputs.
+    """
 
     likelihood: str | None = None
     estimator: str | None = None
     class_names: tuple[str, ...] | None = None
     preprocess: dict[str, Any] | None = None
+    input_dims: int | None = None
 
     def to_json(self) -> str:
         """As JSON text."""
@@ -44,20 +48,28 @@ def attach_description(model: nn.Module) -> None:
     model.register_load_state_dict_pre_hook(_read)  # type: ignore[no-untyped-call]
 
 
+def home(model: nn.Module) -> nn.Module:
+    """The module that was converted: the model itself, or the one it is wrapped around."""
+    for module in model.modules():
+        if isinstance(module.__dict__.get("_pocketbayes"), Description):
+            return module
+    return model
+
+
 def describe(model: nn.Module) -> Description:
     """The model's description; an empty one for a model that has none."""
-    found = getattr(model, "_pocketbayes", None)
+    found = home(model).__dict__.get("_pocketbayes")
     return found if isinstance(found, Description) else Description()
 
 
 def update_description(model: nn.Module, **facts: Any) -> None:
     """Changes some facts of the description."""
-    model._pocketbayes = replace(describe(model), **facts)  # type: ignore[assignment]
+    home(model)._pocketbayes = replace(describe(model), **facts)  # type: ignore[assignment]
 
 
 def noise_log_std(model: nn.Module) -> Tensor | None:
     """The learned log-std of the observation noise, one per output; None without one."""
-    return getattr(model, NOISE, None)
+    return home(model)._parameters.get(NOISE)
 
 
 def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
@@ -65,7 +77,7 @@ def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
     like = next(model.parameters())
     dtype = torch.promote_types(like.dtype, torch.float32)
     zeros = torch.zeros(shape, dtype=dtype, device=like.device)
-    model.register_parameter(NOISE, nn.Parameter(zeros))
+    home(model).register_parameter(NOISE, nn.Parameter(zeros))
 
 
 def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """The loss: expected negative log-likelihood plus the scaled KL to the prior."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ def kl(model: nn.Module) -> Tensor:
 
         >>> loss = F.cross_entropy(model(x), y) + kl(model) / N
     """
+    require_module(model)
     terms = [posterior.kl() for _, posterior in named_posteriors(model)]
     if not terms:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
@@ -32,7 +35,7 @@ def warmed_up(beta: float, warmup: float, progress: float) -> float:
 
 
 def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy and accuracy; classes are dimension 1.
+    """Cross-entropy per example, summed over its positions, and accuracy; classes are dim 1.
 
     A label that is no class makes the result NaN, which needs no wait for the device; `fit`
     then says which label it was.
@@ -52,7 +55,7 @@ def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     labels = labels.long()
     valid = ((labels >= 0) & (labels < classes)).all()
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    loss = F.cross_entropy(logits, labels.clamp(0, classes - 1))
+    loss = F.cross_entropy(logits, labels.clamp(0, classes - 1), reduction="sum") / len(logits)
     accuracy = (logits.argmax(1) == labels).to(loss.dtype).mean()
     return torch.where(valid, loss, math.nan), accuracy
 
@@ -76,6 +79,26 @@ def matched_target(output: Tensor, target: Tensor) -> Tensor:
             "a Gaussian likelihood needs them equal, or (batch, 1) and (batch,)"
         )
     return target
+
+
+def require_module(model: object) -> None:
+    """An error unless `model` is a network."""
+    if not isinstance(model, nn.Module):
+        raise PocketBayesError(f"the model must be a torch.nn.Module, not {type(model).__name__}")
+
+
+@contextmanager
+def explained_failure(x: Tensor) -> Iterator[None]:
+    """Turns a network's complaint about its input into an error that shows the input."""
+    try:
+        yield
+    except (PocketBayesError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise DataError(
+            f"the model cannot run on an input of shape {tuple(x.shape)} and dtype {x.dtype}: "
+            f"{error}"
+        ) from error
 
 
 def require_tensor(output: object) -> Tensor:

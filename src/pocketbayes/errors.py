@@ -1,6 +1,7 @@
 """What the library raises: every message says what was wrong, where, and what to do."""
 
 import math
+from numbers import Integral, Real
 
 
 class PocketBayesError(Exception):
@@ -28,11 +29,12 @@ def require_number(
     most: float = math.inf,
 ) -> float:
     """Returns `value` as a float, or says which bound it breaks."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise PocketBayesError(
             f"{name} must be a number, not {value!r} ({type(value).__name__}); pass a float"
         )
-    if not (math.isfinite(value) and value > above and least <= value <= most):
+    number = float(value)
+    if not (math.isfinite(number) and number > above and least <= number <= most):
         bounds = [
             f"above {above:g}" if above > -math.inf else "",
             f"at least {least:g}" if least > -math.inf else "",
@@ -40,14 +42,14 @@ def require_number(
         ]
         limits = ", ".join(["finite", *filter(None, bounds)])
         raise PocketBayesError(f"{name} must be {limits}; got {value!r}")
-    return float(value)
+    return number
 
 
 def require_count(value: object, name: str, least: int = 1) -> int:
     """Returns `value` as an int of at least `least`, or says what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise PocketBayesError(f"{name} must be a whole number of at least {least}; got {value!r}")
-    return value
+    return int(value)
 
 
 def require_choice(value: object, name: str, choices: tuple[str, ...]) -> str:

@@ -52,7 +52,12 @@ def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> 
     convolution reads its weights at every position: there the marginal of each output is
     exact, but the noise is independent from position to position.
     """
-    return add_noise(*output_moments(x, weights, conv))
+    return as_half(x, add_noise(*output_moments(x, weights, conv)))
+
+
+def as_half(x: Tensor, output: Tensor) -> Tensor:
+    """The output of a layer in float16, if that is what its input is in."""
+    return output.half() if x.dtype == torch.float16 else output
 
 
 def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tensor, Tensor]:
@@ -113,12 +118,15 @@ def _safe_sqrt(variance: Tensor) -> Tensor:
 def _as_autocast_would(*tensors: Tensor | None) -> tuple[Any, ...]:
     """The tensors in autocast's dtype, since autocast cannot see into autograd functions.
 
-    float16 ends at 6e-8, where variances begin: under float16 autocast this stays in float32.
+    float16 ends at 6e-8, where variances begin: what would be float16 is float32 here.
     """
-    device = next(t.device.type for t in tensors if t is not None)
-    if not torch.is_autocast_enabled(device):
+    first = next(t for t in tensors if t is not None)
+    if torch.is_autocast_enabled(first.device.type):
+        dtype = torch.get_autocast_dtype(first.device.type)
+    elif first.dtype == torch.float16:
+        dtype = first.dtype
+    else:
         return tensors
-    dtype = torch.get_autocast_dtype(device)
     dtype = torch.float32 if dtype == torch.float16 else dtype
     return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
 

@@ -14,14 +14,15 @@ from pocketbayes.batches import unpack
 from pocketbayes.elbo import matched_target
 from pocketbayes.errors import DataError
 from pocketbayes.layers import estimator_of
-from pocketbayes.prediction import ClassPrediction, ValuePrediction, predict
+from pocketbayes.prediction import predict
+from pocketbayes.predictive import ClassPrediction, ValuePrediction
 
 
 @dataclass(frozen=True)
 class Record:
     """Metrics of one model on one data set; None where one does not apply.
 
-    Classification: `accuracy` (a fraction), `nll` (nats per example), `brier`, `ece` (15 bins,
+    Classification: `accuracy` (a fraction), `nll` (nats per label), `brier`, `ece` (15 bins,
     top label), `marginal_ce` (debiased L2, root mean square over classes), `confidence` (mean),
     `aurc` (area under the risk-coverage curve). Regression: `rmse`, `nll`, and `coverage_50`,
     `_90`, `_95`: the share of targets inside the central interval of that probability.
@@ -76,6 +77,7 @@ def evaluate(
     generator: torch.Generator | None = None,
     estimator: str | None = None,
     average: str = "probs",
+    likelihood: str | None = None,
 ) -> Record:
     """Measures the model on a loader of (input, target) batches.
 
@@ -87,17 +89,25 @@ def evaluate(
         generator: makes the record reproducible; see `predict`, as for the other arguments.
         estimator: as in `predict`.
         average: as in `predict`.
+        likelihood: as in `predict`; "gaussian" for a regression trained in a loop of your own.
 
     Example:
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
         >>> record.accuracy, record.nll, record.ece, record.auroc_entropy
     """
     begin = time.perf_counter()
-    options: dict[str, Any] = {"generator": generator, "estimator": estimator, "average": average}
+    if not isinstance(loader, Iterable):
+        raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
+    options: dict[str, Any] = {
+        "generator": generator, "estimator": estimator, "average": average,
+        "likelihood": likelihood,
+    }  # fmt: skip
     predictions, targets = [], []
     for batch in loader:
         x, y = unpack(batch, "the loader")
-        predictions.append(predict(model, x, num_samples, batch_size=len(x), **options))
+        predictions.append(
+            predict(model, x, num_samples, batch_size=len(x), single=False, **options)
+        )
         targets.append(y.to(next(model.parameters()).device))
     if not predictions:
         raise DataError("the loader is empty: it yielded no batch to evaluate")
@@ -123,6 +133,8 @@ def _classification(predictions: list[Any], targets: list[Tensor]) -> dict[str, 
     probs = torch.cat([_rows(p.probs) for p in predictions])
     labels = torch.cat([t.flatten() for t in targets])
     _check_labels(labels, probs)
+    if not probs.isfinite().all():
+        raise DataError("a prediction is not finite: look for NaN in the inputs or the model")
     labels = labels.long()
     return {
         "likelihood": "categorical",

@@ -11,7 +11,13 @@ from torch import nn
 from pocketbayes.batches import dataset_size_of, unpack
 from pocketbayes.checkpoints import prepare_directory
 from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
-from pocketbayes.elbo import LIKELIHOODS, matched_target, require_tensor
+from pocketbayes.elbo import (
+    LIKELIHOODS,
+    explained_failure,
+    matched_target,
+    require_module,
+    require_tensor,
+)
 from pocketbayes.environment import (
     DEVICES,
     PRECISIONS,
@@ -27,7 +33,7 @@ from pocketbayes.errors import (
     require_number,
 )
 from pocketbayes.methods import MeanField, Method
-from pocketbayes.randomness import isolated_randomness
+from pocketbayes.randomness import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training import Run, Settings
 
 
@@ -63,7 +69,7 @@ def fit(
     Minimises nll + beta_t / N KL per batch, with N the number of training examples. Means and
     deterministic parameters go by the method's optimiser, log-stds by Adam at their own rate,
     all on a cosine schedule. Several processes: start the same script by `torchrun`; each then
-    gets its share of every batch and its own noise.
+    takes its own share of the data, `batch_size` examples at a time, and its own noise.
 
     Args:
         model: the result of `bayesianize_`.
@@ -77,7 +83,7 @@ def fit(
         dataset_size: N, for a loader that does not know it.
         out: directory for `checkpoint.pt` and `history.jsonl`.
         resume: go on from the checkpoint in `out`; on the CPU the result is bit for bit that of
-            an uninterrupted run.
+            an uninterrupted run, if the data set itself keeps no state from epoch to epoch.
         precision: "fp32", "bf16" (autocast), or "auto": bf16 on a GPU that has it.
         compile: compile the loss with torch.compile; a name chooses its backend.
         device: "cpu", "cuda", or "auto".
@@ -100,7 +106,9 @@ def fit(
     method = MeanField() if method is None else method
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
+    require_module(model)
     require_count(epochs, "epochs")
+    require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
     require_choice(device, "device", DEVICES)
@@ -113,6 +121,7 @@ def fit(
     settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
     with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
         model.to(fabric.device).train()
+        seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
         _describe(model, train_loader, likelihood, fabric.device)
         run = Run(fabric, model, train_loader, val_loader, settings, directory)
@@ -146,7 +155,8 @@ def _start_noise(model: nn.Module, loader: Iterable[Any], device: torch.device) 
         raise DataError("the training loader is empty: it yielded no batch")
     x, y = unpack(batch, "the training loader")
     model.eval()
-    output = require_tensor(model(x.to(device)))
+    with explained_failure(x):
+        output = require_tensor(model(x.to(device)))
     model.train()
     target = matched_target(output, y.to(device)).float()
     add_noise_parameter(model, tuple(output.shape[1:]))

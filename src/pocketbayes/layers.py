@@ -22,6 +22,7 @@ from pocketbayes.estimators import (
     Conv,
     Weights,
     add_noise,
+    as_half,
     flipout,
     local_reparameterisation,
     output_moments,
@@ -104,7 +105,7 @@ class AttentionLayer(SampledLayer):
             return super().forward(query, key, *args, **kwargs)
 
 
-class RecurrentLayer(SampledLayer):
+class RecurrentLayer(BayesianModule):
     """LSTM and GRU: torch reads their weights from a list that it keeps beside the parameters."""
 
     _flat_weights: list[Tensor]
@@ -116,20 +117,24 @@ class RecurrentLayer(SampledLayer):
 
         CPU autocast is left aside: torch has no bfloat16 LSTM for every CPU (ARM lacks it).
         """
-        self._flat_weights = [getattr(self, name) for name in self._flat_weights_names]
-        try:
-            if self._flat_weights[0].is_cuda:
-                with warnings.catch_warnings():  # cuDNN would like them in one chunk of memory
-                    warnings.filterwarnings("ignore", "RNN module weights are not part of single")
-                    return super().forward(input, hx)
-            if not torch.is_autocast_enabled("cpu"):
-                return super().forward(input, hx)
-            dtype = self._flat_weights[0].dtype
-            input, hx = tree_map(lambda t: t.to(dtype) if _is_real(t) else t, (input, hx))  # noqa: A001
-            with torch.autocast("cpu", enabled=False):
-                return super().forward(input, hx)
-        finally:
-            self._init_flat_weights()
+        with self.one_draw():
+            self._flat_weights = [getattr(self, name) for name in self._flat_weights_names]
+            try:
+                return self._plain_forward(input, hx)
+            finally:
+                self._init_flat_weights()
+
+    def _plain_forward(self, x: Any, hx: Any) -> Any:
+        weight = self._flat_weights[0]
+        if weight.is_cuda:
+            with warnings.catch_warnings():  # cuDNN would like them in one chunk of memory
+                warnings.filterwarnings("ignore", "RNN module weights are not part of single")
+                return super().forward(x, hx)
+        if not torch.is_autocast_enabled("cpu"):
+            return super().forward(x, hx)
+        x, hx = tree_map(lambda t: t.to(weight.dtype) if _is_real(t) else t, (x, hx))
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x, hx)
 
     def _update_flat_weights(self) -> None:
         """Keeps torch from reading, and so drawing, the weights a second time."""
@@ -156,8 +161,9 @@ class LinearLayer(BayesianModule):
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
         if not is_repeated(x):
             return local_reparameterisation(x, self._weights(), conv)
-        key = (id(self), x.dtype, x.size(), x.stride(), x.storage_offset())
-        return add_noise(*remembered(key, lambda: output_moments(x, self._weights(), conv)))
+        key = (id(self), conv, x.dtype, x.size(), x.stride(), x.storage_offset())
+        known = remembered(key, lambda: output_moments(x, self._weights(), conv))
+        return as_half(x, add_noise(*known))
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()
@@ -180,12 +186,12 @@ class LinearLayer(BayesianModule):
         if x.dim() not in (spatial + 1, spatial + 2):
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]  # torch's own error
         batched = x.dim() == spatial + 2
-        output = run(*_as_convolution(self, x if batched else x.unsqueeze(0), *args, **kwargs))
+        output = run(*_as_convolution(self, x, batched, *args, **kwargs))
         return output if batched else output.squeeze(0)
 
 
 def _as_convolution(
-    layer: Any, x: Tensor, output_size: list[int] | None = None
+    layer: Any, x: Tensor, batched: bool, output_size: list[int] | None = None
 ) -> tuple[Tensor, Conv]:
     """The input, padded where `torch.convolution` cannot, and the arguments to go with it."""
     spatial = len(layer.kernel_size)
@@ -197,7 +203,8 @@ def _as_convolution(
                 layer.dilation,
             )
         )  # fmt: skip
-    elif layer.padding_mode != "zeros" or isinstance(padding, str):
+    x = x if batched else x.unsqueeze(0)
+    if not layer.transposed and (layer.padding_mode != "zeros" or isinstance(padding, str)):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         sides = layer._reversed_padding_repeated_twice
         x, padding = (F.pad(x, sides, mode=mode) if any(sides) else x), (0,) * spatial

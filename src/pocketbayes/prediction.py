@@ -2,108 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.description import describe, noise_log_std
-from pocketbayes.elbo import LIKELIHOODS, require_tensor
+from pocketbayes.elbo import LIKELIHOODS, explained_failure, require_module, require_tensor
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
 from pocketbayes.layers import bayesian_modules, set_estimator
-from pocketbayes.randomness import isolated_randomness
+from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
+from pocketbayes.randomness import isolated_randomness, seed_everything
 from pocketbayes.reuse import repeated_input
 
 AVERAGES = ("probs", "logits")
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a prediction of either kind has; N examples, S samples."""
-
-    num_samples: int
-    samples: Tensor | None
-
-
-@dataclass(frozen=True)
-class ClassPrediction(Prediction):
-    """A categorical prediction. Entropies are in nats: entropy = aleatoric + epistemic.
-
-    Attributes:
-        probs: (N, classes) mean of the samples' probabilities.
-        entropy: (N,) entropy of `probs`: all of the uncertainty.
-        aleatoric: (N,) mean entropy of the samples: what no more data would remove.
-        epistemic: (N,) mutual information of label and weights: what the model does not know.
-        variance: (N, classes) variance of the samples' probabilities.
-        samples: (S, N, classes) probabilities of each sample, with `keep_samples=True`.
-    """
-
-    probs: Tensor
-    entropy: Tensor
-    aleatoric: Tensor
-    epistemic: Tensor
-    variance: Tensor
-
-    @property
-    def label(self) -> Tensor:
-        """(N,) the most probable class."""
-        return self.probs.argmax(1)
-
-    @property
-    def confidence(self) -> Tensor:
-        """(N,) the probability of that class."""
-        return self.probs.amax(1)
-
-
-@dataclass(frozen=True)
-class ValuePrediction(Prediction):
-    """A real-valued prediction: the mixture of N(m_s, noise^2) over samples s.
-
-    Attributes:
-        mean: (N, outputs) mean of the mixture.
-        std: (N, outputs) its standard deviation: std^2 = aleatoric + epistemic.
-        aleatoric: (N, outputs) variance of the observation noise.
-        epistemic: (N, outputs) variance of the samples' means.
-        samples: (S, N, outputs) the means m_s.
-    """
-
-    mean: Tensor
-    std: Tensor
-    aleatoric: Tensor
-    epistemic: Tensor
-    samples: Tensor
-
-    @property
-    def variance(self) -> Tensor:
-        """(N, outputs) variance of the mixture."""
-        return self.std.square()
-
-    def cdf(self, value: Tensor) -> Tensor:
-        """P(y <= value) under the mixture; without noise, the share of samples below."""
-        noise = self.aleatoric.sqrt()
-        standard = (value - self.samples) / noise.clamp_min(torch.finfo(noise.dtype).tiny)
-        below: Tensor = torch.special.ndtr(standard).mean(0)
-        return below
-
-    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        """The central interval that holds this share of the probability, as (low, high)."""
-        if not isinstance(coverage, float) or not 0 < coverage < 1:
-            raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
-        tail = (1 - coverage) / 2
-        return self._quantile(tail), self._quantile(1 - tail)
-
-    def _quantile(self, share: float) -> Tensor:
-        """Bisection on the mixture's CDF, between the extreme quantiles of its parts."""
-        noise = self.aleatoric.sqrt()
-        reach = noise * float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
-        low, high = self.samples.amin(0) + reach, self.samples.amax(0) + reach
-        for _ in range(60):
-            middle = (low + high) / 2
-            below = self.cdf(middle) < share
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
 
 
 def predict(
@@ -116,6 +29,7 @@ def predict(
     batch_size: int = 256,
     keep_samples: bool = False,
     likelihood: str | None = None,
+    single: bool | None = None,
 ) -> Prediction:
     """Predicts with uncertainty by averaging `num_samples` draws of the network.
 
@@ -137,6 +51,8 @@ def predict(
         batch_size: examples at a time, when `x` is a tensor.
         keep_samples: also return every sample's probabilities.
         likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
+        single: whether `x` is one example without batch dimension; None: told from the inputs
+            seen in training or, untrained, from the first convolution or linear layer.
 
     Returns:
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`) or, for a
@@ -147,6 +63,7 @@ def predict(
         >>> pred = predict(model, x, generator=torch.Generator().manual_seed(0))
         >>> unsure = pred.epistemic > 0.1
     """
+    require_module(model)
     require_count(num_samples, "num_samples")
     require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
@@ -156,11 +73,18 @@ def predict(
         require_choice(estimator, "estimator", ESTIMATORS)
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    single = isinstance(x, Tensor) and _lacks_batch(model, x)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
+    single = isinstance(x, Tensor) and (_lacks_batch(model, x) if single is None else single)
     batches = [x.unsqueeze(0)] if single else _batches(x, batch_size)  # type: ignore[union-attr]
     device = next(model.parameters()).device
     parts: list[Prediction] = []
-    with torch.no_grad(), _ready_to_predict(model, estimator), _seeded(generator, device):
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        _ready_to_predict(model, estimator),
+        _seeded(generator, device),
+    ):
         for batch in batches:
             draws = _draws(model, batch.to(device), num_samples)
             if likelihood == "gaussian":
@@ -178,7 +102,8 @@ def _draws(model: nn.Module, x: Tensor, num_samples: int) -> Tensor:
     with repeated_input(copy):
         for _ in range(num_samples):
             version = copy._version
-            outputs.append(require_tensor(model(copy)))
+            with explained_failure(x):
+                outputs.append(require_tensor(model(copy)))
             if copy._version != version:
                 copy.copy_(x)
     draws = torch.stack(outputs)
@@ -230,6 +155,8 @@ def _joined(parts: list[Prediction], single: bool) -> Prediction:
             joined[name] = value.squeeze(dim) if single else value
         else:
             joined[name] = values[0]
+    if single and kind is ClassPrediction:
+        joined["class_dim"] = 0
     return kind(**joined)
 
 
@@ -253,6 +180,9 @@ def _batches(x: object, size: int) -> Iterator[Tensor]:
 
 def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
     """Whether x is one example: an image for a convolution, or features for a linear layer."""
+    trained_on = describe(model).input_dims
+    if trained_on is not None:
+        return x.dim() == trained_on - 1
     if not x.is_floating_point():
         return False
     for module in model.modules():
@@ -290,5 +220,5 @@ def _seeded(generator: torch.Generator | None, device: torch.device) -> Iterator
         torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
     )
     with isolated_randomness(device):
-        torch.manual_seed(seed)
+        seed_everything(seed, device)
         yield

@@ -170,10 +170,11 @@ def _check_is_known(where: str, module: nn.Module, own: dict[str, nn.Parameter],
 
 def _selected(net: nn.Module, include: Rules, exclude: Rules) -> set[int]:
     """The ids of the modules that the rules let through; what is inside a match goes with it."""
-    modules = dict(net.named_modules())
+    modules = dict(net.named_modules(remove_duplicate=False))
     included = set(modules) if include is None else _matches(modules, include, "include")
     excluded = set() if exclude is None else _matches(modules, exclude, "exclude")
-    return {id(m) for n, m in modules.items() if n in included and n not in excluded}
+    wanted = {id(modules[name]) for name in included}
+    return wanted - {id(modules[name]) for name in excluded}
 
 
 def _matches(modules: dict[str, nn.Module], rules: Rules, argument: str) -> set[str]:

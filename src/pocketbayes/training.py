@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from pocketbayes.batches import Batches
 from pocketbayes.checkpoints import NAME, load_checkpoint, save_checkpoint
+from pocketbayes.description import update_description
 from pocketbayes.diagnosis import LossWatch, where_not_finite
-from pocketbayes.elbo import Objective, warmed_up
+from pocketbayes.elbo import Objective, explained_failure, warmed_up
 from pocketbayes.environment import deferred_interrupt
 from pocketbayes.errors import TrainingError
 from pocketbayes.evaluation import evaluate
@@ -40,14 +41,13 @@ class Settings:
     compile: bool | str
     checkpoint_minutes: float
 
-    def fingerprint(self, world_size: int) -> dict[str, Any]:
-        """What a resumed run must agree on."""
+    def to_dict(self) -> dict[str, Any]:
+        """All that bears on the result."""
         return {
             "epochs": self.epochs,
             "likelihood": self.likelihood,
             "seed": self.seed,
             "dataset_size": self.dataset_size,
-            "world_size": world_size,
             **self.method.settings(),
         }
 
@@ -85,6 +85,7 @@ class Run:
         self.totals = torch.zeros(5, dtype=torch.float64, device=fabric.device)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
+        self.has_checkpoint = False
 
     def train(self, progress: bool) -> None:
         """Runs from where it stands to the end."""
@@ -96,6 +97,7 @@ class Run:
             while self.epoch < self.settings.epochs:
                 self._run_epoch(bar, begin, interrupted)
         self.settings.method.finish(self.model)
+        self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
             parameter.grad = None
@@ -124,7 +126,10 @@ class Run:
         self.beta = warmed_up(method.beta, method.warmup, progress)
         self.lr_scale = lr_scale(progress, method.lr_warmup)
         weight = torch.full((), self.beta / size, device=x.device)
-        loss, numbers = self.step_module(x, y, weight)
+        with explained_failure(x):
+            loss, numbers = self.step_module(x, y, weight)
+        if self.step == 0:
+            update_description(self.model, input_dims=x.dim())
         self.step += 1
         self.watch.add(self.step, loss, x, y)
         self._check(everything=False)
@@ -161,14 +166,27 @@ class Run:
         bad = self.watch.first_bad(everything)
         if bad is None:
             return
-        good = "no checkpoint was written"
-        if self.directory is not None and (self.directory / NAME).exists():
-            good = f"the last good checkpoint is {self.directory / NAME}"
         where = where_not_finite(self.objective, bad.x, bad.y)
         raise TrainingError(
-            f"the loss is not finite at step {bad.step} (epoch {self.epoch + 1}): {where}. {good}. "
-            "If the data is right, lower the learning rate or set clip_norm"
+            f"the loss is not finite at step {bad.step} (epoch {self.epoch + 1}): {where}. "
+            f"{self._last_good()} If the data is right, lower the learning rate or set clip_norm"
         )
+
+    def _last_good(self) -> str:
+        if self.directory is None or not self.has_checkpoint:
+            return "No checkpoint was written."
+        return f"The last good checkpoint is {self.directory / NAME}."
+
+    def _require_finite_parameters(self) -> None:
+        """A gradient may break the parameters in a step whose loss was still finite."""
+        self._check(everything=True)
+        for name, parameter in self.model.named_parameters():
+            if not parameter.isfinite().all():
+                raise TrainingError(
+                    f"parameter {name} is not finite after step {self.step}, though the loss was: "
+                    f"its gradient overflowed. {self._last_good()} Lower the learning rate or set "
+                    "clip_norm"
+                )
 
     def _averages(self, speed: float) -> dict[str, Any]:
         """Means over the epoch so far, on this rank."""
@@ -215,10 +233,11 @@ class Run:
         self.saved_at = time.monotonic()
         if self.directory is None or not self.fabric.is_global_zero:
             return
+        self._require_finite_parameters()
         save_checkpoint(
             self.directory,
             {
-                "settings": self.settings.fingerprint(self.fabric.world_size),
+                "settings": self._fingerprint(),
                 "model": self.model.state_dict(),
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                 "place": {name: getattr(self, name) for name in _PLACE},
@@ -226,12 +245,18 @@ class Run:
                 "history": self.history,
             },
         )
+        self.has_checkpoint = True
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """What a resumed run must agree on."""
+        shape = {"world_size": self.fabric.world_size, "batches": self._batches_per_epoch()}
+        return self.settings.to_dict() | shape
 
     def restore(self) -> None:
         """Takes up the checkpoint, if it is one of the same run."""
         assert self.directory is not None
         state = load_checkpoint(self.directory, self.fabric.device)
-        mine, theirs = self.settings.fingerprint(self.fabric.world_size), state["settings"]
+        mine, theirs = self._fingerprint(), state["settings"]
         for name in mine.keys() | theirs.keys():
             if mine.get(name) != theirs.get(name):
                 raise TrainingError(
@@ -239,13 +264,18 @@ class Run:
                     f"{theirs.get(name)!r}, this call has {mine.get(name)!r}; "
                     "resume with the same settings, or start anew with resume=False"
                 )
-        self.model.load_state_dict(state["model"])
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise TrainingError(
+                f"the checkpoint in {self.directory} is of another network: {error}"
+            ) from error
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         for name in _PLACE:
             setattr(self, name, state["place"][name])
         self.totals.copy_(state["totals"])
-        self.history = state["history"]
+        self.history, self.has_checkpoint = state["history"], True
 
     def _stop_for_interrupt(self) -> None:
         self.save()

@@ -47,8 +47,10 @@ class Gaussian(Posterior):
         """E[w] = mean, Var[w] = exp(2 log_std)."""
         if torch.compiler.is_compiling():
             return self.mean, square_of_exp(self.log_std)
-        variance = remembered((id(self), "variance"), lambda: SquareOfExp.apply(self.log_std))  # type: ignore[no-untyped-call]
-        return self.mean, variance
+        return self.mean, remembered(("variance", self.log_std), self._variance)
+
+    def _variance(self) -> Tensor:
+        return SquareOfExp.apply(self.log_std)  # type: ignore[no-any-return, no-untyped-call]
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """W = mean + std * eps, eps ~ N(0, 1)."""
@@ -56,7 +58,8 @@ class Gaussian(Posterior):
             noise = normal_like(self.mean)
         else:
             noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return torch.addcmul(self.mean, remembered((id(self), "std"), lambda: self.std), noise)
+        std = remembered(("std", self.log_std), lambda: self.std)
+        return torch.addcmul(self.mean, std, noise)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)) = sum_i [r_i - 1 - log r_i + (mean_i / p)^2] / 2, r_i = std_i^2 / p^2.

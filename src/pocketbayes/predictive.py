@@ -1,0 +1,96 @@
+"""What a prediction holds: probabilities or values, and how much of the doubt is of which kind."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pocketbayes.errors import PocketBayesError
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a prediction of either kind has; N examples, S samples."""
+
+    num_samples: int
+    samples: Tensor | None
+
+
+@dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """A categorical prediction. Entropies are in nats: entropy = aleatoric + epistemic.
+
+    Attributes:
+        probs: (N, classes) mean of the samples' probabilities.
+        entropy: (N,) entropy of `probs`: all of the uncertainty.
+        aleatoric: (N,) mean entropy of the samples: what no more data would remove.
+        epistemic: (N,) mutual information of label and weights: what the model does not know.
+        variance: (N, classes) variance of the samples' probabilities.
+        samples: (S, N, classes) probabilities of each sample, with `keep_samples=True`.
+    """
+
+    probs: Tensor
+    entropy: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    variance: Tensor
+    class_dim: int = 1
+
+    @property
+    def label(self) -> Tensor:
+        """(N,) the most probable class."""
+        return self.probs.argmax(self.class_dim)
+
+    @property
+    def confidence(self) -> Tensor:
+        """(N,) the probability of that class."""
+        return self.probs.amax(self.class_dim)
+
+
+@dataclass(frozen=True)
+class ValuePrediction(Prediction):
+    """A real-valued prediction: the mixture of N(m_s, noise^2) over samples s.
+
+    Attributes:
+        mean: (N, outputs) mean of the mixture.
+        std: (N, outputs) its standard deviation: std^2 = aleatoric + epistemic.
+        aleatoric: (N, outputs) variance of the observation noise.
+        epistemic: (N, outputs) variance of the samples' means.
+        samples: (S, N, outputs) the means m_s.
+    """
+
+    mean: Tensor
+    std: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    samples: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """(N, outputs) variance of the mixture."""
+        return self.std.square()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y <= value) under the mixture; without noise, the share of samples below."""
+        noise = self.aleatoric.sqrt()
+        standard = (value - self.samples) / noise.clamp_min(torch.finfo(noise.dtype).tiny)
+        below: Tensor = torch.special.ndtr(standard).mean(0)
+        return below
+
+    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
+        """The central interval that holds this share of the probability, as (low, high)."""
+        if not isinstance(coverage, float) or not 0 < coverage < 1:
+            raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
+        tail = (1 - coverage) / 2
+        return self._quantile(tail), self._quantile(1 - tail)
+
+    def _quantile(self, share: float) -> Tensor:
+        """Bisection on the mixture's CDF, between the extreme quantiles of its parts."""
+        noise = self.aleatoric.sqrt()
+        reach = noise * float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
+        low, high = self.samples.amin(0) + reach, self.samples.amax(0) + reach
+        for _ in range(60):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < share
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
