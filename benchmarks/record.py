@@ -42,7 +42,7 @@ def append_result(table: str, **values: Any) -> None:
     import pocketbayes
 
     line = values | {
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", *(w if w[:1] != "/" else "DATA" for w in sys.argv)]),
         "commit": commit(),
         "hardware": processor(),
         "threads": torch.get_num_threads(),
