@@ -24,10 +24,9 @@ WHY = """
 The MLP's training step misses its goal. At batch 64 its layers are as much weight as work: beside
 the doubled matrix products, every step takes two exponentials and some ten passes over 1.9 million
 log-stds (variance, KL, their gradients, Adam). Closed-form gradients that keep one tensor instead
-of three, exponentials in base 2, in-place passes and threaded noise brought it to this from 4.4;
-another memory allocator made no difference. Sharing one exponential between the layer and the KL
-would save about a quarter of what is over, but only by trusting that nobody writes to the
-parameters in between.
+of three, exponentials in base 2, in-place passes and threaded noise each helped; another memory
+allocator did not. Sharing one exponential between the layer and the KL would help further, but
+only by trusting that nobody writes to the parameters in between.
 """
 
 

@@ -377,6 +377,26 @@ def test_bf16_and_compiled_training_learn_too():
         assert result.history[-1]["accuracy"] > 0.9
 
 
+def test_a_compiled_regression_learns():
+    torch._dynamo.reset()
+    x = torch.randn(60, 2)
+    data = [(x, x.sum(1))]
+    torch.manual_seed(0)
+    net = pb.bayesianize_(nn.Linear(2, 1))
+    result = fit(net, data, epochs=60, likelihood="gaussian", compile="aot_eager",
+                 method=pb.MeanField(lr=0.05))  # fmt: skip
+    assert result.history[-1]["rmse"] < 0.5 * result.history[0]["rmse"]
+
+
+def test_ctrl_c_during_the_last_validation_is_not_lost(tmp_path):
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(model(), epochs=1, out=tmp_path, val_loader=loader(StopAfter(5, interrupt)))
+    assert len(fit(model(), epochs=1, out=tmp_path, resume=True).history) == 1
+
+
 def test_it_works_outside_the_main_thread():
     results = []
     thread = threading.Thread(target=lambda: results.append(fit(model())))

@@ -118,6 +118,8 @@ class Run:
         self._check(everything=True)
         row = self._close_epoch(seen / (time.monotonic() - started))
         bar.close_epoch(self.epoch - 1, row)
+        if interrupted.is_set():
+            self._stop_for_interrupt()
 
     def _step(self, number: int, x: Tensor, y: Tensor) -> None:
         """One optimiser step on one batch."""
