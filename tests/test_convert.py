@@ -234,6 +234,7 @@ def test_parametrised_weights_are_an_error():
         ({"estimator": "lrtt"}, "estimator must be one of lrt, weight, flipout, mean"),
         ({"include": "hed"}, "include='hed' matches no module"),
         ({"exclude": 3}, "exclude takes name patterns"),
+        ({"exclude": lambda module: True}, "called with the module's name and the module"),
         ({"exclude": nn.Linear}, "nothing to convert"),
     ],
 )

@@ -486,6 +486,7 @@ def test_more_bad_calls(tmp_path):
         ({"seed": "a"}, "seed must be"),
         ({"seed": -1}, "seed must be"),
         ({"out": 5}, "out must be a path"),
+        ({"val_loader": iter([])}, "val_loader is an iterator"),
     ):
         with pytest.raises(pb.PocketBayesError, match=message):
             fit(model(), **arguments)

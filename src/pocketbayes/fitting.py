@@ -1,7 +1,7 @@
 """The training loop, on Lightning Fabric: one process or several, CPU or GPU, the same call."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,10 @@ def fit(
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
+    if isinstance(val_loader, Iterator):
+        raise DataError(
+            "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
+        )
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)

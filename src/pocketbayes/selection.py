@@ -196,7 +196,13 @@ def _obeys(name: str, module: nn.Module, rule: object, argument: str) -> bool:
     if isinstance(rule, type):
         return isinstance(module, rule)
     if callable(rule):
-        return bool(rule(name, module))
+        try:
+            return bool(rule(name, module))
+        except TypeError as error:
+            raise ConversionError(
+                f"{argument}'s predicate failed on {name or 'the root'}: {error}; it is called "
+                "with the module's name and the module"
+            ) from error
     raise ConversionError(
         f"{argument} takes name patterns, module types or predicates (name, module) -> bool; "
         f"got {rule!r}"
