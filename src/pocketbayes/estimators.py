@@ -1,7 +1,7 @@
 """Ways to send an input through a random weight: pure functions of tensors.
 
 A *linear operation* is y = A(w) x + b, linear in x and in w: a matrix product, a convolution or
-a transposed convolution. It is named by `conv`: None for the matrix product, else the seven
+a transposed convolution. It is named by `conv`: None for the matrix product, else the six
 trailing arguments of `torch.convolution`.
 """
 
@@ -91,10 +91,10 @@ def flipout(
 
     One draw of the weight's deviation serves the whole batch; the signs decorrelate examples.
     """
-    x, mean, deviation, bias = _as_autocast_would(x, mean, deviation, bias)
-    certain = linear_operation(x, mean, bias, conv)
-    perturbed = linear_operation(x * _signs_like(x, conv), deviation, None, conv)
-    return certain + perturbed * _signs_like(perturbed, conv)
+    wide, mean, deviation, bias = _as_autocast_would(x, mean, deviation, bias)
+    certain = linear_operation(wide, mean, bias, conv)
+    perturbed = linear_operation(wide * _signs_like(wide, conv), deviation, None, conv)
+    return as_half(x, certain + perturbed * _signs_like(perturbed, conv))
 
 
 def _needs_frugal_gradient(*tensors: Tensor | None) -> bool:
