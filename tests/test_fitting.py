@@ -159,6 +159,14 @@ def test_the_kl_is_scaled_by_the_data_sets_size_whatever_the_batch():
     assert (row["loss"] - row["nll"]) * 1000 / row["kl"] == pytest.approx(0.3, rel=1e-3)
 
 
+@pytest.fixture
+def _listens_to_ctrl_c():
+    """As in a terminal, also where the tests run as a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class StopAfter(Dataset):
     """Interrupts training when it has handed out so many examples."""
 
@@ -176,6 +184,7 @@ class StopAfter(Dataset):
         return x + 0.1 * torch.randn(2), y  # augmentation draws from the default generator
 
 
+@pytest.mark.usefixtures("_listens_to_ctrl_c")
 @pytest.mark.parametrize("examples", [30, 90, 130, 230, 359])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_ctrl_c_saves_and_resuming_is_bit_for_bit(tmp_path, capsys, examples, optimizer):
@@ -198,6 +207,16 @@ def test_ctrl_c_saves_and_resuming_is_bit_for_bit(tmp_path, capsys, examples, op
         assert {k: v for k, v in got.items() if k not in timing} == {
             k: v for k, v in want.items() if k not in timing
         }
+
+
+def test_a_job_that_ignores_ctrl_c_goes_on_ignoring_it():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        data = StopAfter(30, lambda: os.kill(os.getpid(), signal.SIGINT))
+        assert len(fit(model(), loader(data)).history) == 3
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_finished_run_can_be_resumed_and_does_nothing(tmp_path):
@@ -388,6 +407,7 @@ def test_a_compiled_regression_learns():
     assert result.history[-1]["rmse"] < 0.5 * result.history[0]["rmse"]
 
 
+@pytest.mark.usefixtures("_listens_to_ctrl_c")
 def test_ctrl_c_during_the_last_validation_is_not_lost(tmp_path):
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)

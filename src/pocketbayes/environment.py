@@ -71,7 +71,8 @@ def restored_mode(model: nn.Module) -> Iterator[None]:
 def deferred_interrupt(enabled: bool) -> Iterator[threading.Event]:
     """Ctrl-C sets the event, so that a step is never cut in half; a second one stops at once."""
     interrupted = threading.Event()
-    if not enabled or threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # a job in the background
+    if not enabled or ignored or threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
 
