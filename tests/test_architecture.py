@@ -29,14 +29,18 @@ MAY_IMPORT = {
     "elbo": "convert description",
     "batches": "randomness",
     "diagnosis": "elbo layers",
-    "methods": "convert",
+    "dropout": "",
+    "ensembles": "description",
+    "methods": "convert description dropout posteriors",
     "optimizers": "convert description methods",
     "predictive": "",
-    "prediction": "description elbo estimators layers predictive randomness reuse",
+    "prediction": "convert description dropout elbo ensembles estimators layers predictive"
+    " randomness reuse",
     "evaluation": "batches elbo layers metrics prediction predictive",
     "training": "batches checkpoints description diagnosis elbo environment evaluation methods"
     " optimizers progress",
-    "fitting": "batches checkpoints description elbo environment methods randomness training",
+    "fitting": "batches checkpoints description elbo ensembles environment methods randomness"
+    " training",
     "data": "",
     "models": "",
     "": "auditing convert elbo evaluation fitting methods prediction predictive",

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import pocketbayes as pb
-from pocketbayes.elbo import categorical_nll, gaussian_nll, matched_target, warmed_up
+from pocketbayes.elbo import categorical_nll, gaussian_nll, matched_target
 
 
 def test_kl_of_a_model_is_the_sum_in_float64_to_1e6():
@@ -32,7 +32,7 @@ def test_kl_needs_a_posterior():
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 10))
 def test_warm_up_rises_from_zero_to_beta_and_stays(progress, warmup, beta):
-    value = warmed_up(beta, warmup, progress)
+    value = pb.MeanField(beta=beta, warmup=warmup).kl_weight(progress)
     assert 0 <= value <= beta
     if progress >= warmup:
         assert value == beta

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from pocketbayes.posteriors import FAMILIES, Gaussian, Posterior
+from pocketbayes.posteriors import FAMILIES, Gaussian, Point, Posterior
 from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
 
 
@@ -19,7 +19,11 @@ def gaussian() -> Gaussian:
     return Gaussian(mean, log_std, prior_std=0.3)
 
 
-EXAMPLES = {"gaussian": gaussian}
+def point() -> Point:
+    return Point(gaussian().mean.detach(), prior_std=0.3)
+
+
+EXAMPLES = {"gaussian": gaussian, "point": point}
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -34,6 +38,10 @@ def test_moments_are_those_of_the_samples(family):
     n = 20_000
     draws = torch.stack([posterior.sample() for _ in range(n)])
     mean, variance = posterior.moments()
+    if not posterior.is_random:
+        assert torch.equal(draws, mean.expand_as(draws))
+        assert not variance.any()
+        return
     z_mean = (draws.mean(0) - mean) / (variance / n).sqrt()
     z_variance = (draws.var(0) / variance - 1) / math.sqrt(2 / (n - 1))
     assert z_mean.abs().max() < 5.2
@@ -68,7 +76,7 @@ def test_the_contract(family):
     assert torch.equal(posterior.expectation(), posterior.moments()[0])
     parameters = {id(p) for p in posterior.parameters()}
     assert {id(p) for p in posterior.std_parameters()} < parameters
-    assert posterior.kl() > 0
+    assert posterior.kl() > 0 or not posterior.is_random
 
 
 stds = st.floats(math.log(1e-12), math.log(1e3)).map(math.exp)

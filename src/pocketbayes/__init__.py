@@ -21,7 +21,10 @@ _HOME = {
     "ClassPrediction": "predictive",
     "ConversionError": "errors",
     "DataError": "errors",
+    "DeepEnsemble": "methods",
+    "Deterministic": "methods",
     "FitResult": "fitting",
+    "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
     "Prediction": "predictive",
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from pocketbayes.errors import ConversionError, DataError, PocketBayesError, TrainingError
     from pocketbayes.evaluation import Record, evaluate
     from pocketbayes.fitting import FitResult, fit
-    from pocketbayes.methods import MeanField
+    from pocketbayes.methods import DeepEnsemble, Deterministic, MCDropout, MeanField
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 

@@ -1,5 +1,6 @@
 """Checkpoints that are whole or not there at all, and hold no code."""
 
+import json
 import os
 import pickle
 import tempfile
@@ -45,6 +46,12 @@ def prepare_directory(out: str | os.PathLike[str]) -> Path:
 def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
     """Replaces the directory's checkpoint."""
     write_atomically(directory / NAME, lambda file: torch.save(state, file))
+
+
+def write_history(directory: Path, history: list[dict[str, Any]]) -> None:
+    """Replaces `history.jsonl`, one line per epoch."""
+    lines = "".join(json.dumps(row) + "\n" for row in history)
+    write_atomically(directory / "history.jsonl", lambda file: file.write(lines.encode()))
 
 
 def load_checkpoint(directory: Path, device: torch.device) -> dict[str, Any]:

@@ -20,7 +20,8 @@ _KEY = "_pocketbayes_description"
 class Description:
     """Facts about a model that its weights do not tell. None: not known (yet).
 
-    `input_dims` is the number of dimensions of a batch of inputs.
+    `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
+    dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
     """
 
     likelihood: str | None = None
@@ -28,6 +29,8 @@ class Description:
     class_names: tuple[str, ...] | None = None
     preprocess: dict[str, Any] | None = None
     input_dims: int | None = None
+    keeps_dropout: bool = False
+    network: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """As JSON text."""
@@ -43,7 +46,8 @@ class Description:
 
 def attach_description(model: nn.Module) -> None:
     """Gives the root an empty description that its state dict carries from now on."""
-    model._pocketbayes = Description()  # type: ignore[assignment]
+    network = getattr(model, "pocketbayes_network", None)
+    model._pocketbayes = Description(network=network)  # type: ignore[assignment]
     model.register_state_dict_post_hook(_write)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_pre_hook(_read)  # type: ignore[no-untyped-call]
 
@@ -64,7 +68,12 @@ def describe(model: nn.Module) -> Description:
 
 def update_description(model: nn.Module, **facts: Any) -> None:
     """Changes some facts of the description."""
-    home(model)._pocketbayes = replace(describe(model), **facts)  # type: ignore[assignment]
+    set_description(model, replace(describe(model), **facts))
+
+
+def set_description(model: nn.Module, description: Description) -> None:
+    """Replaces the whole description."""
+    home(model)._pocketbayes = description  # type: ignore[assignment]
 
 
 def noise_log_std(model: nn.Module) -> Tensor | None:

@@ -29,11 +29,6 @@ def kl(model: nn.Module) -> Tensor:
     return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()
 
 
-def warmed_up(beta: float, warmup: float, progress: float) -> float:
-    """Beta's weight at a point of training: rises linearly from 0 over the share `warmup`."""
-    return beta * (min(1.0, progress / warmup) if warmup > 0 else 1.0)
-
-
 def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy per example, summed over its positions, and accuracy; classes are dim 1.
 

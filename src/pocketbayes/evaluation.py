@@ -122,7 +122,7 @@ def evaluate(
             raise DataError("out-of-distribution scores need a categorical likelihood")
     return Record(
         num_examples=sum(map(len, targets)),
-        num_samples=num_samples,
+        num_samples=predictions[0].num_samples,
         estimator=estimator or estimator_of(model),
         seconds=time.perf_counter() - begin,
         **found,

@@ -1,15 +1,17 @@
 """The training loop, on Lightning Fabric: one process or several, CPU or GPU, the same call."""
 
+import copy
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from pocketbayes.batches import dataset_size_of, unpack
-from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.checkpoints import NAME, prepare_directory, write_history
 from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
 from pocketbayes.elbo import (
     LIKELIHOODS,
@@ -18,6 +20,7 @@ from pocketbayes.elbo import (
     require_module,
     require_tensor,
 )
+from pocketbayes.ensembles import Ensemble
 from pocketbayes.environment import (
     DEVICES,
     PRECISIONS,
@@ -32,14 +35,18 @@ from pocketbayes.errors import (
     require_count,
     require_number,
 )
-from pocketbayes.methods import MeanField, Method
+from pocketbayes.methods import DeepEnsemble, MeanField, Method
+from pocketbayes.methods.deep_ensemble import restart_
 from pocketbayes.randomness import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training import Run, Settings
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What `fit` returns: the model (the same object) and one dict per epoch."""
+    """What `fit` returns: the model and one dict per epoch.
+
+    The model is the object that was passed in, or of `DeepEnsemble` a new one.
+    """
 
     model: nn.Module
     history: list[dict[str, Any]]
@@ -119,6 +126,14 @@ def fit(
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
         )
+    if isinstance(method, DeepEnsemble):
+        fit_one = partial(
+            fit, train_loader=train_loader, method=method.member(), epochs=epochs,
+            likelihood=likelihood, val_loader=val_loader, dataset_size=dataset_size,
+            precision=precision, compile=compile, device=device, progress=progress,
+            checkpoint_minutes=checkpoint_minutes,
+        )  # fmt: skip
+        return _fit_members(model, method.members, fit_one, seed, out, resume)
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
@@ -127,7 +142,7 @@ def fit(
         model.to(fabric.device).train()
         seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
-        _describe(model, train_loader, likelihood, fabric.device)
+        _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
         run = Run(fabric, model, train_loader, val_loader, settings, directory)
         if resume:
             run.restore()
@@ -135,13 +150,52 @@ def fit(
         return FitResult(model, run.history, run.seconds)
 
 
+def _fit_members(
+    model: nn.Module,
+    count: int,
+    fit_one: Callable[..., FitResult],
+    seed: int,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+) -> FitResult:
+    """Trains copies of the model one after another, each from a start of its own."""
+    directory = None if out is None else prepare_directory(out)
+    members, history, seconds = [], list[dict[str, Any]](), 0.0
+    for number in range(count):
+        member, member_seed = (
+            copy.deepcopy(model),
+            seed if number == 0 else mixed_seed(seed, number),
+        )
+        if number > 0:
+            with isolated_randomness(next(member.parameters()).device):
+                torch.manual_seed(member_seed)
+                restart_(member)
+        place = None if directory is None else directory / f"member-{number}"
+        result = fit_one(
+            member,
+            seed=member_seed,
+            out=place,
+            resume=resume and place is not None and (place / NAME).exists(),
+        )
+        members.append(member)
+        history += [{"member": number} | row for row in result.history]
+        seconds += result.seconds
+    if directory is not None:
+        write_history(directory, history)
+    return FitResult(Ensemble(members), history, seconds)
+
+
 def _describe(
-    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
+    model: nn.Module,
+    loader: Iterable[Any],
+    likelihood: str,
+    keeps_dropout: bool,
+    device: torch.device,
 ) -> None:
     """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
     dataset = getattr(loader, "dataset", None)
     classes = getattr(dataset, "classes", None)
-    facts: dict[str, Any] = {"likelihood": likelihood}
+    facts: dict[str, Any] = {"likelihood": likelihood, "keeps_dropout": keeps_dropout}
     if isinstance(classes, list | tuple):
         facts["class_names"] = tuple(map(str, classes))
     if isinstance(getattr(dataset, "preprocess", None), dict):

@@ -7,8 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.convert import named_posteriors
 from pocketbayes.description import describe, noise_log_std
+from pocketbayes.dropout import dropout_modules
 from pocketbayes.elbo import LIKELIHOODS, explained_failure, require_module, require_tensor
+from pocketbayes.ensembles import members_of
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
 from pocketbayes.layers import bayesian_modules, set_estimator
@@ -33,6 +36,7 @@ def predict(
 ) -> Prediction:
     """Predicts with uncertainty by averaging `num_samples` draws of the network.
 
+    A deterministic network is run once, an ensemble of such once per member.
     The model's mode and parameters are left as they were, also after an error; so are the
     global random generators if `generator` is given.
 
@@ -85,8 +89,9 @@ def predict(
         _ready_to_predict(model, estimator),
         _seeded(generator, device),
     ):
+        passes = _passes(model, num_samples)
         for batch in batches:
-            draws = _draws(model, batch.to(device), num_samples)
+            draws = _draws(passes, batch.to(device))
             if likelihood == "gaussian":
                 parts.append(_value_prediction(draws, noise_log_std(model)))
             else:
@@ -96,14 +101,23 @@ def predict(
     return _joined(parts, single)
 
 
-def _draws(model: nn.Module, x: Tensor, num_samples: int) -> Tensor:
-    """(S, N, ...) outputs, from a copy of x that is mended if the model writes into it."""
+def _passes(model: nn.Module, num_samples: int) -> list[nn.Module]:
+    """The network to run for each draw; members of an ensemble take turns."""
+    members = members_of(model)
+    random = any(posterior.is_random for _, posterior in named_posteriors(model))
+    if not random and not describe(model).keeps_dropout:
+        return members
+    return [members[i % len(members)] for i in range(max(num_samples, len(members)))]
+
+
+def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
+    """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
     outputs, copy = [], x.clone()
     with repeated_input(copy):
-        for _ in range(num_samples):
+        for network in passes:
             version = copy._version
             with explained_failure(x):
-                outputs.append(require_tensor(model(copy)))
+                outputs.append(require_tensor(network(copy)))
             if copy._version != version:
                 copy.copy_(x)
     draws = torch.stack(outputs)
@@ -200,6 +214,9 @@ def _ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]
     estimators = [(module, module.estimator) for _, module in bayesian_modules(model)]
     try:
         model.eval()
+        if describe(model).keeps_dropout:
+            for module in dropout_modules(model):
+                module.training = True
         if estimator is not None:
             set_estimator(model, estimator)
         yield

@@ -1,6 +1,5 @@
 """One training run: its parts, where it stands, and how it goes on."""
 
-import json
 import math
 import sys
 import threading
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.batches import Batches
-from pocketbayes.checkpoints import NAME, load_checkpoint, save_checkpoint
+from pocketbayes.checkpoints import NAME, load_checkpoint, save_checkpoint, write_history
 from pocketbayes.description import update_description
 from pocketbayes.diagnosis import LossWatch, where_not_finite
-from pocketbayes.elbo import Objective, explained_failure, warmed_up
+from pocketbayes.elbo import Objective, explained_failure
 from pocketbayes.environment import deferred_interrupt
 from pocketbayes.errors import TrainingError
 from pocketbayes.evaluation import evaluate
@@ -125,7 +124,7 @@ class Run:
         """One optimiser step on one batch."""
         method, size = self.settings.method, self.settings.dataset_size
         progress = self._progress(number, len(y))
-        self.beta = warmed_up(method.beta, method.warmup, progress)
+        self.beta = method.kl_weight(progress)
         self.lr_scale = lr_scale(progress, method.lr_warmup)
         weight = torch.full((), self.beta / size, device=x.device)
         with explained_failure(x):
@@ -227,8 +226,7 @@ class Run:
 
     def _write_history(self) -> None:
         if self.directory is not None and self.fabric.is_global_zero:
-            lines = "".join(json.dumps(row) + "\n" for row in self.history)
-            (self.directory / "history.jsonl").write_text(lines)
+            write_history(self.directory, self.history)
 
     def save(self) -> None:
         """Writes the checkpoint, on the first process."""

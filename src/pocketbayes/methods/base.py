@@ -1,32 +1,33 @@
 """What every method has: training defaults, and three moments at which it may act."""
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
+import torch
 from torch import nn
 
-from pocketbayes.convert import named_posteriors
+from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
+from pocketbayes.posteriors import Gaussian, Point
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method:
     """Settings that all methods share; each method's config has its own defaults.
 
     Attributes:
-        beta: weight of the KL; 1 is Bayes' rule, less is a colder posterior.
-        warmup: share of training over which beta rises from 0.
         lr: peak learning rate of means and deterministic parameters; falls as a cosine.
         lr_warmup: share of training over which all learning rates rise linearly to their peak.
-        std_lr: the same for log-stds, which always use Adam: their KL gradient is about
-            beta / N, too small for SGD to feel.
+        std_lr: peak learning rate of log-stds, which always use Adam: their KL gradient is about
+            beta / N, too small for SGD to feel. Also that of a regression's noise.
         optimizer: "adamw" or "sgd" (with Nesterov momentum), for the means.
         momentum: of SGD.
-        weight_decay: on posterior means only, on top of the KL.
+        weight_decay: on the means of weights only, on top of the KL.
         clip_norm: largest norm of the gradient of the means; None: not clipped.
     """
 
-    beta: float = 0.01
-    warmup: float = 0.5
+    keeps_dropout: ClassVar[bool] = False
+
     lr: float = 3e-3
     lr_warmup: float = 0.05
     std_lr: float = 1e-2
@@ -37,14 +38,17 @@ class Method:
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
-        for name in ("beta", "lr", "std_lr", "weight_decay"):
+        for name in ("lr", "std_lr", "weight_decay"):
             require_number(getattr(self, name), f"{kind}.{name}", least=0)
-        require_number(self.warmup, f"{kind}.warmup", least=0, most=1)
         require_number(self.lr_warmup, f"{kind}.lr_warmup", least=0, most=0.9)
         require_number(self.momentum, f"{kind}.momentum", least=0, most=0.9999)
         require_choice(self.optimizer, f"{kind}.optimizer", ("adamw", "sgd"))
         if self.clip_norm is not None:
             require_number(self.clip_norm, f"{kind}.clip_norm", above=0)
+
+    def kl_weight(self, progress: float) -> float:
+        """The KL's weight when this share of training has passed; 0: there is none."""
+        return 0.0
 
     def start(self, model: nn.Module) -> None:
         """Prepares the posteriors; comes before optimisers and DDP are set up."""
@@ -62,3 +66,51 @@ class Method:
         return {"method": type(self).__name__} | {
             field.name: getattr(self, field.name) for field in fields(self)
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariationalMethod(Method):
+    """A method that minimises nll + beta / N KL.
+
+    Attributes:
+        beta: weight of the KL; 1 is Bayes' rule, less is a colder posterior.
+        warmup: share of training over which beta rises from 0.
+        std_init: std that the weights of a deterministic network start with.
+    """
+
+    beta: float = 0.01
+    warmup: float = 0.5
+    std_init: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = type(self).__name__
+        require_number(self.beta, f"{kind}.beta", least=0)
+        require_number(self.warmup, f"{kind}.warmup", least=0, most=1)
+        require_number(self.std_init, f"{kind}.std_init", above=0, most=1e6)
+
+    def kl_weight(self, progress: float) -> float:
+        """Beta, after a linear rise from 0 over the share `warmup` of training."""
+        return self.beta * (min(1.0, progress / self.warmup) if self.warmup > 0 else 1.0)
+
+    def start(self, model: nn.Module) -> None:
+        """Gives every deterministic weight a Gaussian to train."""
+        super().start(model)
+        spread_points_(model, self.std_init)
+
+
+@torch.no_grad()
+def make_points_(model: nn.Module) -> None:
+    """Turns every posterior into a point at its mean."""
+    for name, posterior in list(named_posteriors(model)):
+        if posterior.is_random:
+            mean = posterior.expectation().detach().clone()
+            replace_posterior(model, name, Point(mean, float(posterior.prior_std)))
+
+
+def spread_points_(model: nn.Module, std: float) -> None:
+    """Turns every point into a Gaussian of this std around it."""
+    for name, posterior in list(named_posteriors(model)):
+        if isinstance(posterior, Point):
+            spread = Gaussian.around(posterior.mean, std, float(posterior.prior_std))
+            replace_posterior(model, name, spread)

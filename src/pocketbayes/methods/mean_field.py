@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from pocketbayes.methods.base import Method
+from pocketbayes.methods.base import VariationalMethod
 
 
-@dataclass(frozen=True)
-class MeanField(Method):
+@dataclass(frozen=True, kw_only=True)
+class MeanField(VariationalMethod):
     """Mean-field VI: minimises E_q[-log p(D | w)] + beta KL(q || prior) over means and stds.
 
     With `bayesianize_(estimator="weight")` this is Bayes by Backprop; with the default "lrt"

@@ -2,7 +2,8 @@
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.point import Point
 
-FAMILIES: dict[str, type[Posterior]] = {"gaussian": Gaussian}
+FAMILIES: dict[str, type[Posterior]] = {"gaussian": Gaussian, "point": Point}
 
-__all__ = ["FAMILIES", "Gaussian", "Posterior"]
+__all__ = ["FAMILIES", "Gaussian", "Point", "Posterior"]

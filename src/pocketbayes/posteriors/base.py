@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ class Posterior(nn.Module, ABC):
     Layers ask for `moments` or a `sample`, the loss for the `kl`, the file for the `arrays`.
     """
 
+    is_random: ClassVar[bool] = True
     prior_std: Tensor
 
     def __init__(self, prior_std: float, like: Tensor) -> None:

@@ -1,0 +1,26 @@
+"""Monte Carlo dropout: a plain network whose dropout stays on when it predicts."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from pocketbayes.dropout import dropout_modules
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.methods.deterministic import Deterministic
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCDropout(Deterministic):
+    """Trains as `Deterministic`; each draw of a prediction is a dropout mask of its own."""
+
+    keeps_dropout: ClassVar[bool] = True
+
+    def start(self, model: nn.Module) -> None:
+        """Makes sure that there is something to drop."""
+        if not any(True for _ in dropout_modules(model)):
+            raise PocketBayesError(
+                "MCDropout needs dropout, and this network has none: add nn.Dropout(0.1) after "
+                "its activations (for a network of the library, dropout=0.1)"
+            )
+        super().start(model)
