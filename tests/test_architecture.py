@@ -41,9 +41,10 @@ MAY_IMPORT = {
     " optimizers progress",
     "fitting": "batches checkpoints description elbo ensembles environment methods randomness"
     " training",
+    "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
     "data": "",
     "models": "",
-    "": "auditing convert elbo evaluation fitting methods prediction predictive",
+    "": "auditing codec convert elbo evaluation fitting methods prediction predictive",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

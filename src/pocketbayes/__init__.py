@@ -6,6 +6,7 @@
     result = pb.fit(model, train_loader, epochs=30)   # variational inference
     pred = pb.predict(model, x)                       # .probs .entropy .aleatoric .epistemic
     record = pb.evaluate(model, test_loader)          # accuracy, NLL, ECE, ...
+    pb.save(model, "mine.pocket")                     # one safe file; pb.load brings it back
 
 With a loop of your own: `loss = nll + pb.kl(model) / dataset_size`.
 """
@@ -23,7 +24,9 @@ _HOME = {
     "DataError": "errors",
     "DeepEnsemble": "methods",
     "Deterministic": "methods",
+    "FileSummary": "codec",
     "FitResult": "fitting",
+    "FormatError": "errors",
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
@@ -35,19 +38,29 @@ _HOME = {
     "bayesianize_": "convert",
     "evaluate": "evaluation",
     "fit": "fitting",
+    "inspect": "codec",
     "kl": "elbo",
+    "load": "codec",
     "named_posteriors": "convert",
     "predict": "prediction",
     "replace_posterior": "convert",
+    "save": "codec",
 }
 
 __all__ = [*_HOME, "__version__"]
 
 if TYPE_CHECKING:
     from pocketbayes.auditing import Audit, audit
+    from pocketbayes.codec import FileSummary, inspect, load, save
     from pocketbayes.convert import bayesianize_, named_posteriors, replace_posterior
     from pocketbayes.elbo import kl
-    from pocketbayes.errors import ConversionError, DataError, PocketBayesError, TrainingError
+    from pocketbayes.errors import (
+        ConversionError,
+        DataError,
+        FormatError,
+        PocketBayesError,
+        TrainingError,
+    )
     from pocketbayes.evaluation import Record, evaluate
     from pocketbayes.fitting import FitResult, fit
     from pocketbayes.methods import DeepEnsemble, Deterministic, MCDropout, MeanField

@@ -1,16 +1,16 @@
 """From a plain network to a Bayesian one, and access to its posteriors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from torch import nn
 
 from pocketbayes.description import attach_description
-from pocketbayes.errors import ConversionError, require_choice, require_number
+from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
 from pocketbayes.estimators import ESTIMATORS
 from pocketbayes.layers import BayesianModule, bayesian_modules, make_bayesian_
 from pocketbayes.posteriors import Gaussian, Posterior
-from pocketbayes.selection import Place, Rules, nearest, places
+from pocketbayes.selection import Place, Rules, places, places_of
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -66,14 +66,40 @@ def bayesianize_(
     if not isinstance(bias, bool):
         raise ConversionError(f"bias must be True or False; got {bias!r}")
     require_choice(estimator, "estimator", ESTIMATORS)
-    if any(True for _ in bayesian_modules(net)):
-        raise ConversionError(
-            "this network is already Bayesian; use it as it is, or convert a fresh copy"
-        )
-    _convert_(net, places(net, include, exclude, bias), prior_std, std_init, estimator)
-    _leave_fast_paths_(net)
+    _require_plain(net)
+    found = places(net, include, exclude, bias)
+    parameters = {id(place.parameter): place.parameter for place in found}
+    posteriors: dict[int, Posterior] = {
+        key: Gaussian.around(parameter, std_init, prior_std)
+        for key, parameter in parameters.items()
+    }
+    _convert_(net, found, posteriors, estimator)
     attach_description(net)
     return net
+
+
+def adopt_posteriors_(net: nn.Module, posteriors: Mapping[str, Posterior], estimator: str) -> None:
+    """Makes exactly the parameters of these names Bayesian, each by the posterior given."""
+    _require_plain(net)
+    named = dict(net.named_parameters())
+    chosen: dict[int, Posterior] = {}
+    for name, posterior in posteriors.items():
+        if name not in named:
+            raise ConversionError(f"the network has no parameter {name!r}{nearest(name, named)}")
+        if named[name].shape != posterior.shape:
+            raise ConversionError(
+                f"{name} is {tuple(named[name].shape)} in the network, but its posterior is "
+                f"{tuple(posterior.shape)}"
+            )
+        for parameter in posterior.parameters():
+            parameter.requires_grad_(named[name].requires_grad)
+        chosen[id(named[name])] = posterior
+    found = places_of(net, (named[name] for name in posteriors))
+    missed = set(chosen) - {id(place.parameter) for place in found}
+    for name in posteriors:
+        if id(named[name]) in missed:
+            raise ConversionError(f"{name} belongs to a layer that cannot be made Bayesian")
+    _convert_(net, found, chosen, estimator)
 
 
 def named_posteriors(model: nn.Module) -> Iterator[tuple[str, Posterior]]:
@@ -103,20 +129,24 @@ def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None
                 module.posteriors[key] = posterior.train(module.training)
 
 
+def _require_plain(net: nn.Module) -> None:
+    if any(True for _ in bayesian_modules(net)):
+        raise ConversionError(
+            "this network is already Bayesian; use it as it is, or convert a fresh copy"
+        )
+
+
 def _convert_(
-    net: nn.Module, found: list[Place], prior_std: float, std_init: float, estimator: str
+    net: nn.Module, found: list[Place], posteriors: Mapping[int, Posterior], estimator: str
 ) -> None:
-    """Makes one posterior per parameter, then one Bayesian layer per module."""
-    posteriors: dict[int, Posterior] = {}
+    """Makes one Bayesian layer per module, from the posterior of each parameter's id."""
     layers: dict[int, dict[str, Posterior]] = {}
     for place in found:
-        key = id(place.parameter)
-        if key not in posteriors:
-            posteriors[key] = Gaussian.around(place.parameter, std_init, prior_std)
-        layers.setdefault(id(place.module), {})[place.name] = posteriors[key]
+        layers.setdefault(id(place.module), {})[place.name] = posteriors[id(place.parameter)]
     for place in found:
         if not isinstance(place.module, BayesianModule):
             make_bayesian_(place.module, place.behaviour, layers[id(place.module)], estimator)
+    _leave_fast_paths_(net)
 
 
 def _leave_fast_paths_(net: nn.Module) -> None:

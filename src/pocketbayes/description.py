@@ -39,9 +39,14 @@ class Description:
     @classmethod
     def from_json(cls, text: str) -> "Description":
         """From JSON text; unknown keys, of a newer version, are passed over."""
-        facts = {k: v for k, v in json.loads(text).items() if k in cls.__dataclass_fields__}
-        names = facts.get("class_names")
-        return cls(**facts | {"class_names": None if names is None else tuple(names)})
+        return cls.from_facts(json.loads(text))
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> "Description":
+        """From the facts that JSON text holds."""
+        known = {k: v for k, v in facts.items() if k in cls.__dataclass_fields__}
+        names = known.get("class_names")
+        return cls(**known | {"class_names": None if names is None else tuple(names)})
 
 
 def attach_description(model: nn.Module) -> None:
@@ -54,10 +59,12 @@ def attach_description(model: nn.Module) -> None:
 
 def home(model: nn.Module) -> nn.Module:
     """The module that was converted: the model itself, or the one it is wrapped around."""
-    for module in model.modules():
-        if isinstance(module.__dict__.get("_pocketbayes"), Description):
-            return module
-    return model
+    return next((module for module in model.modules() if has_description(module)), model)
+
+
+def has_description(module: nn.Module) -> bool:
+    """Whether this very module was converted, or is an ensemble."""
+    return isinstance(module.__dict__.get("_pocketbayes"), Description)
 
 
 def describe(model: nn.Module) -> Description:
@@ -87,6 +94,11 @@ def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
     dtype = torch.promote_types(like.dtype, torch.float32)
     zeros = torch.zeros(shape, dtype=dtype, device=like.device)
     home(model).register_parameter(NOISE, nn.Parameter(zeros))
+
+
+def is_description(key: str) -> bool:
+    """Whether this entry of a state dict is a description."""
+    return key.rpartition(".")[2] == _KEY
 
 
 def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:

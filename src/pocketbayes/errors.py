@@ -1,6 +1,8 @@
 """What the library raises: every message says what was wrong, where, and what to do."""
 
+import difflib
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 
 
@@ -16,8 +18,18 @@ class DataError(PocketBayesError):
     """A loader, batch, input or label is not what the model needs."""
 
 
+class FormatError(PocketBayesError):
+    """A model file is damaged, of another kind, or does not fit the network."""
+
+
 class TrainingError(PocketBayesError):
     """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """A hint: the known word that looks most like this one."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def require_number(

@@ -1,6 +1,5 @@
 """Which parameters of a network become posteriors: the kinds of layers, rules, and ties."""
 
-import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -12,7 +11,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
-from pocketbayes.errors import ConversionError
+from pocketbayes.errors import ConversionError, nearest
 from pocketbayes.layers import (
     AttentionLayer,
     BayesianModule,
@@ -83,6 +82,17 @@ def places(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> list[P
     return found
 
 
+def places_of(net: nn.Module, parameters: Iterable[nn.Parameter]) -> list[Place]:
+    """Every place of these very parameters, tied ones once per module; biases are among them."""
+    wanted = {id(parameter) for parameter in parameters}
+    found: list[Place] = []
+    for name, module in net.named_modules():
+        if any(id(p) in wanted for p in module._parameters.values()):
+            places = _places_in(name, module, bias=True)
+            found += [place for place in places if id(place.parameter) in wanted]
+    return found
+
+
 def kind_of(module: nn.Module) -> Kind | None:
     """How this module becomes Bayesian; None if it is not a kind that does."""
     for plain in LINEAR:
@@ -111,12 +121,6 @@ def library_type(module: nn.Module) -> type[nn.Module] | None:
         if base.__module__.partition(".")[0] == "torch":
             return base
     return None
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint: the known word that looks most like this one."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _has_the_arithmetic_of(module: nn.Module, plain: type[nn.Module]) -> bool:

@@ -1,27 +1,31 @@
 """Networks for the command line and the benchmarks: a closed table of factories."""
 
-from collections.abc import Callable
+from pocketbayes.models.cifar_resnet import resnet20, resnet32, resnet44, resnet56, resnet110
+from pocketbayes.models.convolutional import lenet5, vgg_like
+from pocketbayes.models.fully_connected import mlp
+from pocketbayes.models.registry import MODELS, build_network, options_of
+from pocketbayes.models.resnet import resnet18, resnet34, resnet50, resnet101
+from pocketbayes.models.vit import vit_b16, vit_small, vit_tiny
+from pocketbayes.models.wide_resnet import wrn_28_10
 
-from torch import nn
-
-from pocketbayes.models.resnet import (
-    resnet18,
-    resnet20,
-    resnet32,
-    resnet34,
-    resnet44,
-    resnet56,
-    resnet110,
-)
-
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "resnet18": resnet18,
-    "resnet20": resnet20,
-    "resnet32": resnet32,
-    "resnet34": resnet34,
-    "resnet44": resnet44,
-    "resnet56": resnet56,
-    "resnet110": resnet110,
-}
-
-__all__ = ["MODELS"]
+__all__ = [
+    "MODELS",
+    "build_network",
+    "lenet5",
+    "mlp",
+    "options_of",
+    "resnet18",
+    "resnet20",
+    "resnet32",
+    "resnet34",
+    "resnet44",
+    "resnet50",
+    "resnet56",
+    "resnet101",
+    "resnet110",
+    "vgg_like",
+    "vit_b16",
+    "vit_small",
+    "vit_tiny",
+    "wrn_28_10",
+]

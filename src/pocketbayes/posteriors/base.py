@@ -7,6 +7,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.errors import PocketBayesError, require_number
+
 
 class Posterior(nn.Module, ABC):
     """A distribution over one weight tensor, with its own prior N(0, prior_std^2).
@@ -15,6 +17,7 @@ class Posterior(nn.Module, ABC):
     """
 
     is_random: ClassVar[bool] = True
+    array_names: ClassVar[tuple[str, ...]]
     prior_std: Tensor
 
     def __init__(self, prior_std: float, like: Tensor) -> None:
@@ -54,4 +57,22 @@ class Posterior(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
-        """The posterior whose `arrays()` these are."""
+        """The posterior whose `arrays()` these are; copies them, and checks what it can."""
+
+
+def require_real_arrays(*arrays: Tensor) -> None:
+    """An error unless all have one shape and one floating-point type."""
+    shapes, dtypes = {tuple(a.shape) for a in arrays}, {a.dtype for a in arrays}
+    if len(shapes) > 1 or len(dtypes) > 1 or not arrays[0].is_floating_point():
+        raise PocketBayesError(
+            f"arrays of shapes {sorted(shapes)} and types {sorted(map(str, dtypes))}; "
+            "they must agree and be floating point"
+        )
+
+
+def prior_std_from(arrays: Mapping[str, Tensor]) -> float:
+    """The prior's std among these arrays: one positive number."""
+    stored = arrays["prior_std"]
+    if stored.dim() or not stored.is_floating_point():
+        raise PocketBayesError("prior_std must be a single real number")
+    return require_number(float(stored), "prior_std", above=0)

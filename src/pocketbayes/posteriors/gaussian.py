@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pocketbayes.posteriors.base import Posterior
+from pocketbayes.posteriors.base import Posterior, prior_std_from, require_real_arrays
 from pocketbayes.randomness import normal_like
 from pocketbayes.reuse import remembered
 
@@ -18,6 +18,8 @@ class Gaussian(Posterior):
 
     The std is stored as its logarithm, and only this file knows that.
     """
+
+    array_names = ("mean", "log_std", "prior_std")
 
     def __init__(self, mean: Tensor, log_std: Tensor, prior_std: float) -> None:
         super().__init__(prior_std, like=mean)
@@ -88,7 +90,8 @@ class Gaussian(Posterior):
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
         """The posterior with copies of these means, log-stds and prior."""
         mean, log_std = arrays["mean"].clone(), arrays["log_std"].clone()
-        return cls(mean, log_std, float(arrays["prior_std"]))
+        require_real_arrays(mean, log_std)
+        return cls(mean, log_std, prior_std_from(arrays))
 
 
 def square_of_exp(x: Tensor) -> Tensor:

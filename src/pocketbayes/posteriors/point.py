@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.posteriors.base import Posterior
+from pocketbayes.posteriors.base import Posterior, prior_std_from, require_real_arrays
 
 
 class Point(Posterior):
@@ -16,6 +16,7 @@ class Point(Posterior):
     """
 
     is_random: ClassVar[bool] = False
+    array_names = ("mean", "prior_std")
 
     def __init__(self, mean: Tensor, prior_std: float) -> None:
         super().__init__(prior_std, like=mean)
@@ -53,4 +54,5 @@ class Point(Posterior):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
         """The point with a copy of this mean."""
-        return cls(arrays["mean"].clone(), float(arrays["prior_std"]))
+        require_real_arrays(arrays["mean"])
+        return cls(arrays["mean"].clone(), prior_std_from(arrays))

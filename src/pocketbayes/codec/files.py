@@ -1,0 +1,176 @@
+"""Models to files and back."""
+
+import copy
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.codec.container import (
+    Container,
+    packed,
+    read_container,
+    unpacked,
+    write_container,
+)
+from pocketbayes.codec.header import Header, header_of
+from pocketbayes.codec.state import plain_state, replace_state_
+from pocketbayes.codec.summary import FileSummary, summary_of
+from pocketbayes.convert import adopt_posteriors_, named_posteriors
+from pocketbayes.description import (
+    NOISE,
+    add_noise_parameter,
+    attach_description,
+    describe,
+    has_description,
+    set_description,
+)
+from pocketbayes.ensembles import Ensemble, members_of
+from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.layers import bayesian_modules, estimator_of
+from pocketbayes.models import build_network
+from pocketbayes.posteriors import FAMILIES, Posterior
+
+
+def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
+    """Writes the model into one file that `load` turns back into it, bit for bit.
+
+    The file is a valid safetensors file: arrays and a JSON description, no code. It is written
+    under a temporary name, synced and renamed, so it is whole or not there.
+
+    Args:
+        model: a Bayesian model, trained or not, or an ensemble.
+        path: where to; by habit it ends in `.pocket`.
+
+    Returns:
+        `FileSummary`: the real bytes on disk, by section; prints as a table.
+
+    Example:
+        >>> size = save(model, "resnet18.pocket")
+        >>> size.bytes, size.bits_per_weight
+    """
+    if not isinstance(model, nn.Module) or not any(True for _ in bayesian_modules(model)):
+        raise PocketBayesError("save takes a Bayesian model: call bayesianize_(net) first")
+    family = {kind: name for name, kind in FAMILIES.items()}
+    posteriors = dict(named_posteriors(model))
+    sections = {
+        f"posterior/{name}/{array}": tensor
+        for name, posterior in posteriors.items()
+        for array, tensor in posterior.arrays().items()
+    }
+    state = plain_state(model)
+    sections |= {f"state/{name}": tensor for name, tensor in state.items()}
+    described = replace(describe(model), estimator=estimator_of(model))
+    description = {
+        "model": asdict(described),
+        "members": len(members_of(model)),
+        "posteriors": {name: family[type(q)] for name, q in posteriors.items()},
+        "state": sorted(state),
+    }
+    data = packed(description, sections)
+    write_container(Path(path), data)
+    return _summary(unpacked(data))
+
+
+def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Module:
+    """The model in a file, in evaluation mode, ready for `predict`.
+
+    Safe on files from anywhere: they hold no code, sizes are checked before anything is
+    allocated, and a checksum tells damage (not forgery: it is no signature).
+
+    Args:
+        path: a file written by `save`.
+        net: a plain network of the same form, for a file of a network that is not the
+            library's own. It is converted, in place, and every name and shape is checked.
+
+    Raises:
+        FormatError: the file is damaged, of another kind, or does not fit the network.
+
+    Example:
+        >>> model = load("resnet18.pocket")
+        >>> model = load("mine.pocket", MyNet())
+    """
+    file = read_container(Path(path))
+    try:
+        header = header_of(file)
+        return _filled(_network(header, net), header, file)
+    except PocketBayesError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def inspect(path: str | os.PathLike[str]) -> FileSummary:
+    """What a file holds, without building its network; prints as a table.
+
+    Example:
+        >>> print(inspect("resnet18.pocket"))
+    """
+    file = read_container(Path(path))
+    try:
+        return _summary(file)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def _summary(file: Container) -> FileSummary:
+    header = header_of(file)
+    shapes = {
+        name: (family, tuple(_posterior(file, name, family).shape))
+        for name, family in header.posteriors.items()
+    }
+    return summary_of(file, shapes)
+
+
+def _posterior(file: Container, name: str, family: str) -> Posterior:
+    kind = FAMILIES[family]
+    arrays = {array: file.sections[f"posterior/{name}/{array}"] for array in kind.array_names}
+    try:
+        return kind.from_arrays(arrays)
+    except PocketBayesError as error:
+        raise FormatError(f"section posterior/{name}: {error}") from error
+
+
+def _network(header: Header, net: nn.Module | None) -> nn.Module:
+    """A plain network to fill: the given one, or one of ours that holds no memory yet."""
+    first = _built(header) if net is None else net
+    if not isinstance(first, nn.Module) or any(True for _ in bayesian_modules(first)):
+        raise FormatError("net must be a plain torch.nn.Module, not yet Bayesian")
+    if header.members == 1:
+        return first
+    if header.members * len(list(first.parameters())) > len(header.posteriors) + len(header.state):
+        raise FormatError(f"the file speaks of {header.members} networks but does not hold them")
+    return Ensemble([first] + [copy.deepcopy(first) for _ in range(header.members - 1)])
+
+
+def _built(header: Header) -> nn.Module:
+    network = header.model.network
+    if network is None:
+        raise FormatError("the file does not name its network: pass one, load(path, net)")
+    try:
+        with torch.device("meta"):
+            return build_network(network["name"], **network["options"])
+    except PocketBayesError:
+        raise
+    except Exception as error:  # whatever a network's constructor says of strange options
+        raise FormatError(f"the network {network['name']} cannot be built: {error}") from error
+
+
+def _filled(model: nn.Module, header: Header, file: Container) -> nn.Module:
+    """The network with the posteriors and the deterministic state of the file."""
+    posteriors = {name: _posterior(file, name, f) for name, f in header.posteriors.items()}
+    adopt_posteriors_(model, posteriors, header.model.estimator or "lrt")
+    for member in members_of(model):
+        attach_description(member)
+    for home in {model, *members_of(model)}:
+        set_description(home, header.model)
+    for prefix, module in model.named_modules():
+        noise = f"{prefix}.{NOISE}".lstrip(".")
+        if has_description(module) and noise in header.state:
+            add_noise_parameter(module, tuple(_state(file, noise).shape))
+    replace_state_(model, {name: _state(file, name) for name in header.state})
+    return model.eval()
+
+
+def _state(file: Container, name: str) -> Tensor:
+    return file.sections[f"state/{name}"]

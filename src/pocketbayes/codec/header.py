@@ -1,0 +1,82 @@
+"""The JSON description of a file, checked before anything is built from it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pocketbayes.codec.container import Container
+from pocketbayes.description import Description
+from pocketbayes.elbo import LIKELIHOODS
+from pocketbayes.errors import FormatError
+from pocketbayes.estimators import ESTIMATORS
+from pocketbayes.posteriors import FAMILIES
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says it holds: the family of each posterior, and the names of the rest."""
+
+    model: Description
+    members: int
+    posteriors: dict[str, str]
+    state: tuple[str, ...]
+
+
+def header_of(file: Container) -> Header:
+    """The header, if it is well formed and names exactly the sections that are there."""
+    found: dict[str, Any] = {"posteriors": None, "state": None, "members": None} | file.description
+    posteriors, state, members = found["posteriors"], found["state"], found["members"]
+    _require(_is_dict(posteriors) and bool(posteriors), "posteriors", "an object with entries")
+    _require(_are_strings(state) and len(set(state)) == len(state), "state", "a list of names")
+    _require(_is_count(members) and members <= len(posteriors), "members", "a count")
+    for name, family in posteriors.items():
+        if not isinstance(family, str) or family not in FAMILIES:
+            raise FormatError(f"section posterior/{name}: no family is called {family!r}")
+    wanted = {f"posterior/{n}/{a}" for n, f in posteriors.items() for a in FAMILIES[f].array_names}
+    wanted |= {f"state/{name}" for name in state}
+    for name in sorted(wanted ^ set(file.sections)):
+        what = "is missing" if name in wanted else "is not named in the description"
+        raise FormatError(f"section {name} {what}")
+    return Header(_description(found.get("model")), members, posteriors, tuple(state))
+
+
+def _description(model: Any) -> Description:
+    _require(_is_dict(model), "model", "an object")
+    names, network = model.get("class_names"), model.get("network")
+    checks = {
+        "likelihood": model.get("likelihood") in (None, *LIKELIHOODS),
+        "estimator": model.get("estimator") in (None, *ESTIMATORS),
+        "class_names": names is None or _are_strings(names),
+        "preprocess": model.get("preprocess") is None or _is_dict(model["preprocess"]),
+        "input_dims": model.get("input_dims") is None or _is_count(model["input_dims"]),
+        "keeps_dropout": isinstance(model.get("keeps_dropout", False), bool),
+        "network": network is None or _is_network(network),
+    }
+    for field, good in checks.items():
+        _require(good, f"model.{field}", "of the right kind")
+    return Description.from_facts(model)
+
+
+def _is_network(network: Any) -> bool:
+    return (
+        _is_dict(network)
+        and network.keys() == {"name", "options"}
+        and isinstance(network["name"], str)
+        and _is_dict(network["options"])
+    )
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _require(good: bool, field: str, what: str) -> None:
+    if not good:
+        raise FormatError(f"the description's {field} is not {what}")

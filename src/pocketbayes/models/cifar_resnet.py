@@ -1,0 +1,113 @@
+"""He's residual networks for CIFAR: three slim stages, shortcuts without parameters."""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pocketbayes.models.checks import require_dropout, require_image, require_outputs
+from pocketbayes.models.registry import network
+from pocketbayes.models.residual import (
+    BasicBlock,
+    initialise_convolutions_,
+    padded_shortcut,
+    stage,
+)
+
+
+class CifarResNet(nn.Module):
+    """Depth 6n + 2 with n blocks in each stage, of widths 16, 32 and 64."""
+
+    def __init__(
+        self, blocks: int, input_shape: Sequence[int], num_outputs: int, dropout: float
+    ) -> None:
+        super().__init__()
+        channels, _, _ = require_image(input_shape, least_side=4)
+        outputs, rate = require_outputs(num_outputs), require_dropout(dropout)
+        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = stage(BasicBlock, 16, 16, blocks, 1, padded_shortcut, rate)
+        self.layer2 = stage(BasicBlock, 16, 32, blocks, 2, padded_shortcut, rate)
+        self.layer3 = stage(BasicBlock, 32, 64, blocks, 2, padded_shortcut, rate)
+        self.linear = nn.Linear(64, outputs)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the convolutions anew; all other layers do as they always do."""
+        initialise_convolutions_(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch of images."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.linear(x.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+@network("resnet20")
+def resnet20(
+    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+) -> CifarResNet:
+    """ResNet-20 for CIFAR: 0.27M parameters.
+
+    Args:
+        input_shape: (channels, height, width), sides of at least 4.
+        num_outputs: number of classes or regression targets.
+        dropout: rate before the last convolution of every block.
+    """
+    return CifarResNet(3, input_shape, num_outputs, dropout)
+
+
+@network("resnet32")
+def resnet32(
+    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+) -> CifarResNet:
+    """ResNet-32 for CIFAR: 0.46M parameters.
+
+    Args:
+        input_shape: (channels, height, width), sides of at least 4.
+        num_outputs: number of classes or regression targets.
+        dropout: rate before the last convolution of every block.
+    """
+    return CifarResNet(5, input_shape, num_outputs, dropout)
+
+
+@network("resnet44")
+def resnet44(
+    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+) -> CifarResNet:
+    """ResNet-44 for CIFAR: 0.66M parameters.
+
+    Args:
+        input_shape: (channels, height, width), sides of at least 4.
+        num_outputs: number of classes or regression targets.
+        dropout: rate before the last convolution of every block.
+    """
+    return CifarResNet(7, input_shape, num_outputs, dropout)
+
+
+@network("resnet56")
+def resnet56(
+    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+) -> CifarResNet:
+    """ResNet-56 for CIFAR: 0.85M parameters.
+
+    Args:
+        input_shape: (channels, height, width), sides of at least 4.
+        num_outputs: number of classes or regression targets.
+        dropout: rate before the last convolution of every block.
+    """
+    return CifarResNet(9, input_shape, num_outputs, dropout)
+
+
+@network("resnet110")
+def resnet110(
+    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+) -> CifarResNet:
+    """ResNet-110 for CIFAR: 1.7M parameters.
+
+    Args:
+        input_shape: (channels, height, width), sides of at least 4.
+        num_outputs: number of classes or regression targets.
+        dropout: rate before the last convolution of every block.
+    """
+    return CifarResNet(18, input_shape, num_outputs, dropout)

@@ -1,0 +1,359 @@
+"""The file: what comes back is what was put in, and nothing else is believed."""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+import struct
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import pocketbayes as pb
+from pocketbayes.codec.container import packed
+from pocketbayes.description import describe, update_description
+from pocketbayes.methods import METHODS
+from pocketbayes.models import build_network
+
+X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+
+
+def network(outputs=2):
+    torch.manual_seed(0)
+    return build_network("mlp", input_shape=(6,), num_outputs=outputs, hidden=(8,), dropout=0.2)
+
+
+def trained(method="mean-field", net=None, targets=Y, **options):
+    model = pb.bayesianize_(net or network(), **options)
+    loader = DataLoader(TensorDataset(X, targets), batch_size=20)
+    likelihood = "gaussian" if targets.is_floating_point() else "categorical"
+    made = METHODS[method]()
+    return pb.fit(model, loader, made, epochs=1, progress=False, likelihood=likelihood).model
+
+
+def predictions(model):
+    pred = pb.predict(model, X, 5, generator=torch.Generator().manual_seed(3))
+    return pred.probs if hasattr(pred, "probs") else torch.cat([pred.mean, pred.std])
+
+
+def assert_same(one, other):
+    a, b = one.state_dict(), other.state_dict()
+    assert a.keys() == b.keys()
+    for key in a:
+        assert a[key].dtype == b[key].dtype
+        assert torch.equal(a[key], b[key]), key
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("targets", [Y, X[:, 1]], ids=["classes", "values"])
+def test_a_model_comes_back_bit_for_bit(method, targets, tmp_path):
+    outputs = 2 if targets is Y else 1
+    model = trained(method, network(outputs), targets)
+    update_description(model, class_names=("no", "yes"), preprocess={"mean": [0.5]})
+    size = pb.save(model, tmp_path / "m.pocket")
+    assert size.bytes == os.path.getsize(tmp_path / "m.pocket")
+    again = pb.load(tmp_path / "m.pocket")
+    if method != "deep-ensemble":
+        assert_same(model, again)
+    assert torch.equal(predictions(model), predictions(again))
+    assert describe(again) == dataclasses.replace(describe(model), estimator="lrt")
+    assert not any(m.training for m in again.modules())
+    pb.save(again, tmp_path / "n.pocket")
+    assert (tmp_path / "m.pocket").read_bytes() == (tmp_path / "n.pocket").read_bytes()
+
+
+def test_it_is_a_valid_safetensors_file(tmp_path):
+    model = trained()
+    pb.save(model, tmp_path / "m.pocket")
+    with safetensors.safe_open(tmp_path / "m.pocket", "pt") as file:
+        names, metadata = list(file.keys()), file.metadata()
+    posteriors = [name for name, _ in pb.named_posteriors(model)]
+    assert {f"posterior/{n}/mean" for n in posteriors} <= set(names)
+    description = json.loads(metadata["pocketbayes"])
+    assert description["version"] == 1
+    assert description["model"]["likelihood"] == "categorical"
+
+
+def test_a_network_of_ones_own_loads_into_a_given_one(tmp_path):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.Embedding(9, 6)
+            self.norm = nn.BatchNorm1d(6)
+            self.decoder = nn.Linear(6, 9, bias=False)
+            self.decoder.weight = self.encoder.weight
+            self.scale = nn.Parameter(torch.rand(9))
+            self.register_buffer("mask", torch.arange(9))
+            self.register_buffer("cache", torch.rand(3), persistent=False)
+
+        def forward(self, x):
+            return self.decoder(self.norm(self.encoder(x))) * self.scale * self.mask
+
+    model = pb.bayesianize_(Own().double())
+    model.norm.running_mean.uniform_()
+    pb.save(model, tmp_path / "m.pocket")
+    with pytest.raises(pb.FormatError, match=r"load\(path, net\)"):
+        pb.load(tmp_path / "m.pocket")
+    net = Own()
+    again = pb.load(tmp_path / "m.pocket", net)
+    assert again is net
+    assert_same(model, again)
+    assert again.encoder.posteriors["weight"] is again.decoder.posteriors["weight"]
+    x = torch.randint(9, (5,))
+    torch.manual_seed(1)
+    one = model.eval()(x)
+    torch.manual_seed(1)
+    assert torch.equal(one, again(x))
+    with pytest.raises(pb.FormatError, match="not yet Bayesian"):
+        pb.load(tmp_path / "m.pocket", again)
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (nn.Linear(6, 2), "no parameter"),
+        (
+            build_network("mlp", input_shape=(6,), num_outputs=3, hidden=(8,)),
+            "is .* in the network",
+        ),
+        (build_network("mlp", input_shape=(6,), num_outputs=2, hidden=(8, 8)), "network|file"),
+        ("net", "plain torch.nn.Module"),
+    ],
+    ids=["names", "shapes", "more", "no-net"],
+)
+def test_a_network_that_does_not_fit_is_refused(net, message, tmp_path):
+    pb.save(trained(), tmp_path / "m.pocket")
+    with pytest.raises(pb.FormatError, match=message):
+        pb.load(tmp_path / "m.pocket", net)
+
+
+def test_partly_bayesian_networks_and_every_dtype(tmp_path):
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        net = network().to(dtype)
+        first = next(n for n, m in net.named_modules() if isinstance(m, nn.Linear))
+        model = pb.bayesianize_(net, exclude=first, bias=True)
+        pb.save(model, tmp_path / "m.pocket")
+        assert_same(model, pb.load(tmp_path / "m.pocket"))
+
+
+def test_inspect_tells_what_is_there(tmp_path):
+    model = trained()
+    size = pb.save(model, tmp_path / "m.pocket")
+    found = pb.inspect(tmp_path / "m.pocket")
+    assert found == size
+    assert found.network == "mlp"
+    assert found.families == {"gaussian": 6 * 8 + 8 * 2}
+    assert found.weights == 64
+    assert found.bits_per_weight == 8 * found.bytes / 64
+    assert sum(s.bytes for s in found.sections) < found.bytes
+    assert "gaussian" in str(found)
+    assert f"{found.bytes:,}" in str(found)
+    json.dumps(found.to_dict())
+    assert pb.inspect(tmp_path / "m.pocket").sha256 == found.sha256
+
+
+def test_freezing_is_not_part_of_the_file(tmp_path):
+    net = network()
+    for p in net.parameters():
+        p.requires_grad_(False)
+    pb.save(pb.bayesianize_(net), tmp_path / "m.pocket")
+    assert all(p.requires_grad for p in pb.load(tmp_path / "m.pocket").parameters())
+
+
+def test_saving_what_cannot_be_saved(tmp_path):
+    with pytest.raises(pb.PocketBayesError, match="call bayesianize_"):
+        pb.save(nn.Linear(2, 2), tmp_path / "m.pocket")
+    with pytest.raises(pb.FormatError, match="cannot write"):
+        pb.save(trained(), tmp_path / "nowhere" / "m.pocket")
+
+    class Odd(nn.Linear):
+        def get_extra_state(self):
+            return {"a": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(pb.PocketBayesError, match="tensors only"):
+        pb.save(pb.bayesianize_(Odd(2, 2)), tmp_path / "m.pocket")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    model = trained()
+    pb.save(model, tmp_path / "m.pocket")
+    before = (tmp_path / "m.pocket").read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(pb.FormatError, match="No space left"):
+        pb.save(trained("deterministic"), tmp_path / "m.pocket")
+    assert (tmp_path / "m.pocket").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "m.pocket"
+    pb.save(trained(), path)
+    return path.read_bytes()
+
+
+def refused(data, path):
+    path.write_bytes(data)
+    messages = []
+    for read in (pb.load, pb.inspect):
+        with pytest.raises(pb.FormatError, match=r"m\.pocket") as caught:
+            read(path)
+        messages.append(str(caught.value))
+    return messages[0]
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda d: b"", "safetensors"),
+        (lambda d: d[:-1], "cut short"),
+        (lambda d: d[:100], "cut short"),
+        (lambda d: d + b"x", "cut short"),
+        (lambda d: struct.pack("<Q", 2**63) + d[8:], "cut short"),
+        (lambda d: d[:-5] + bytes([d[-5] ^ 1]) + d[-4:], "checksum"),
+        (lambda d: d.replace(b"categorical", b"kategorical"), "checksum"),
+        (lambda d: safetensors.torch.save({"a": torch.ones(2)}), "not one of pocketbayes"),
+        (lambda d: safetensors.torch.save({}, {"pocketbayes": "{"}), "not JSON"),
+        (lambda d: safetensors.torch.save({}, {"pocketbayes": "[" * 10**5}), "not JSON"),
+        (lambda d: safetensors.torch.save({}, {"pocketbayes": "[]"}), "not a JSON object"),
+        (lambda d: safetensors.torch.save({}, {"pocketbayes": "{}"}), "no checksum"),
+    ],
+)
+def test_damaged_files_are_refused(good, harm, message, tmp_path):
+    assert message in refused(harm(good), tmp_path / "m.pocket")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_flipped_bit_goes_unnoticed(good, tmp_path_factory, data):
+    place = data.draw(st.integers(0, len(good) - 1))
+    bit = 1 << data.draw(st.integers(0, 7))
+    harmed = good[:place] + bytes([good[place] ^ bit]) + good[place + 1 :]
+    refused(harmed, tmp_path_factory.mktemp("flip") / "m.pocket")
+
+
+def forged(good, change):
+    """A file with a right checksum and a description or sections of an attacker's choice."""
+    sections = safetensors.torch.load(good)
+    end = 8 + struct.unpack("<Q", good[:8])[0]
+    description = json.loads(json.loads(good[8:end])["__metadata__"]["pocketbayes"])
+    description.pop("sha256")
+    change(description, sections)
+    return packed(description, sections)
+
+
+def option(name, value):
+    def change(description, sections):
+        description["model"]["network"]["options"][name] = value
+
+    return change
+
+
+def field(name, value):
+    def change(description, sections):
+        description["model"][name] = value
+
+    return change
+
+
+def top(name, value):
+    def change(description, sections):
+        description[name] = value
+
+    return change
+
+
+def section(name, value):
+    def change(description, sections):
+        full = next(s for s in sections if s.endswith(name))
+        if value is None:
+            del sections[full]
+        else:
+            sections[full] = value(sections[full])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        option("num_outputs", 10**15), option("num_outputs", -1), option("num_outputs", "2"),
+        option("hidden", [10**12, 10**12]), option("hidden", "8"), option("hidden", None),
+        option("input_shape", []), option("unheard_of", 1), option("dropout", 3),
+        field("network", {"name": "os.system", "options": {}}), field("network", {"name": "mlp"}),
+        field("network", ["mlp"]), field("likelihood", "evil"), field("estimator", ["lrt"]),
+        field("class_names", "abc"), field("preprocess", 3), field("input_dims", -1),
+        field("keeps_dropout", "yes"),
+        top("members", 10**9), top("members", 2), top("members", 0), top("members", True),
+        top("version", 2), top("posteriors", {}), top("posteriors", []), top("state", "all"),
+        top("model", None),
+        lambda d, s: d["posteriors"].update({next(iter(d["posteriors"])): "builtins"}),
+        lambda d, s: d["state"].append(d["state"][0]),
+        lambda d, s: s.update({"more": torch.ones(1)}),
+        section("/mean", None), section("/mean", lambda t: t[:1]),
+        section("/mean", lambda t: t.long()),
+        section("/log_std", lambda t: t.double()), section("/prior_std", lambda t: -t),
+        section("/prior_std", lambda t: t.repeat(2)), section("bias", lambda t: t[:1]),
+        section("bias", lambda t: t.long()), section("bias", None),
+    ],
+)  # fmt: skip
+def test_forged_files_are_refused(good, change, tmp_path):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(forged(good, change))
+    with pytest.raises(pb.FormatError, match=r"m\.pocket"):
+        pb.load(path)
+
+
+def test_the_forger_himself_is_right(good, tmp_path):
+    (tmp_path / "m.pocket").write_bytes(forged(good, lambda d, s: None))
+    pb.load(tmp_path / "m.pocket")
+    assert forged(good, lambda d, s: None) == good
+
+
+def test_the_checksum_is_that_of_the_document(good):
+    """docs/format.md: SHA-256 of the file with the checksum's own digits as zeros."""
+    end = 8 + struct.unpack("<Q", good[:8])[0]
+    digest = json.loads(json.loads(good[8:end])["__metadata__"]["pocketbayes"])["sha256"]
+    blank = good.replace(digest.encode(), b"0" * 64)
+    assert hashlib.sha256(blank).hexdigest() == digest
+
+
+def test_a_class_called_like_an_empty_checksum_does_no_harm(tmp_path):
+    model = trained()
+    names = ("0" * 64, 'a"sha256":"' + "0" * 64 + '"', r"\"sha256\":\"" + "0" * 64)
+    update_description(model, class_names=names)
+    pb.save(model, tmp_path / "m.pocket")
+    assert describe(pb.load(tmp_path / "m.pocket")).class_names == names
+
+
+def test_missing_files_and_directories(tmp_path):
+    with pytest.raises(pb.FormatError, match="No such file"):
+        pb.load(tmp_path / "none.pocket")
+    with pytest.raises(pb.FormatError, match="cannot read"):
+        pb.inspect(tmp_path)
+
+
+def test_a_loaded_model_trains_on(tmp_path):
+    model = trained()
+    pb.save(model, tmp_path / "m.pocket")
+    again = pb.load(tmp_path / "m.pocket")
+    before = copy.deepcopy(again.state_dict())
+    loader = DataLoader(TensorDataset(X, Y), batch_size=20)
+    pb.fit(again, loader, epochs=1, progress=False)
+    assert any(not torch.equal(before[k], v) for k, v in again.state_dict().items())
