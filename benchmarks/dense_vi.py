@@ -2,11 +2,12 @@
 
     python benchmarks/dense_vi.py --root DATA --epochs 60 --seed 0
 
-DATA holds cifar10_train.npz, cifar10_test.npz and optionally svhn_test.npz, each with x (uint8,
-N x 32 x 32 x 3) and y. The record is that of the last epoch; the test set chooses nothing.
+DATA holds CIFAR-10 and optionally SVHN's test set, in any form that `open_dataset` reads. The
+record is that of the last epoch; the test set chooses nothing.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -15,17 +16,22 @@ import torch
 from record import append_result
 
 import pocketbayes as pb
-from pocketbayes.data import ImageLoader, ImageSet
+from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
+from pocketbayes.errors import DataError
 from pocketbayes.models import MODELS
 
-PREPROCESS = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2616]}
+
+def images(name: str, split: str, a: argparse.Namespace, device: str) -> ImageSet:
+    data = open_dataset(name, split, a.root)
+    return data.subset(range(len(data))[: a.limit]).to(device)
 
 
-def images(path: Path, device: str, limit: int | None) -> ImageSet:
-    with np.load(path) as file:
-        x, y = file["x"][:limit], file["y"][:limit]
-    pixels = torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
-    return ImageSet(pixels, torch.from_numpy(y.astype(np.int64)), PREPROCESS).to(device)
+def outside_images(a: argparse.Namespace, device: str, like: ImageSet) -> MemoryLoader | None:
+    try:
+        return MemoryLoader(images("svhn", "test", a, device).fitted(like.preprocess), 500)
+    except DataError as error:
+        print(f"no OOD scores: {error}", file=sys.stderr)
+        return None
 
 
 def arguments() -> argparse.Namespace:
@@ -50,10 +56,10 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     a = arguments()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    train = ImageLoader(images(a.root / "cifar10_train.npz", device, a.limit), a.batch, True)
-    test = ImageLoader(images(a.root / "cifar10_test.npz", device, a.limit), 500)
-    ood = a.root / "svhn_test.npz"
-    outside = ImageLoader(images(ood, device, a.limit), 500) if ood.exists() else None
+    train_set = images("cifar10", "train", a, device)
+    train = MemoryLoader(train_set, a.batch, shuffle=True, augment=True)
+    test = MemoryLoader(images("cifar10", "test", a, device), 500)
+    outside = outside_images(a, device, train_set)
     torch.manual_seed(a.seed)
     net = MODELS[a.model]().to(device, memory_format=torch.channels_last)
     model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init)

@@ -42,7 +42,15 @@ MAY_IMPORT = {
     "fitting": "batches checkpoints description elbo ensembles environment methods randomness"
     " training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
-    "data": "",
+    "data": "extras",
+    "extras": "",
+    "tables": "",
+    "plots": "extras",
+    "flags": "",
+    "commands": "checkpoints codec convert data description environment evaluation fitting flags"
+    " methods models plots prediction predictive progress tables",
+    "cli": " codec commands flags tables",
+    "__main__": "cli",
     "models": "",
     "": "auditing codec convert elbo evaluation fitting methods prediction predictive",
 }

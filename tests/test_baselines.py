@@ -132,7 +132,9 @@ def test_an_ensemble_is_the_average_of_different_members():
     before = copy.deepcopy(given.state_dict())
     model = fit(given, pb.DeepEnsemble(members=3))
     assert isinstance(model, Ensemble)
-    assert all(torch.equal(a, b) for a, b in zip(before.values(), given.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(before.values(), given.state_dict().values(), strict=True)
+    )
     pred = pb.predict(model, X)
     members = [pb.predict(m, X).probs for m in model.members]
     torch.testing.assert_close(pred.probs, torch.stack(members).mean(0))

@@ -13,7 +13,7 @@ from torch.utils.data import (
 
 import pocketbayes as pb
 from pocketbayes.batches import Batches, dataset_size_of, unpack
-from pocketbayes.data import ImageLoader, ImageSet
+from pocketbayes.data import ImageSet, MemoryLoader
 
 CPU = torch.device("cpu")
 
@@ -110,7 +110,7 @@ def lazily_ordered():
     data = ImageSet(images, torch.arange(20), {"mean": [0.0] * 3, "std": [1.0] * 3})
     generator = torch.Generator()
     return {
-        "images": ImageLoader(data, 4, augment=True),
+        "images": MemoryLoader(data, 4, shuffle=True, augment=True),
         "subset": DataLoader(numbers(), 2, sampler=SubsetRandomSampler(range(8))),
         "weighted": DataLoader(numbers(), 2, sampler=WeightedRandomSampler([1.0] * 10, 10)),
         "own generator": DataLoader(

@@ -129,16 +129,20 @@ def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int)
     """The same data in an order set by seed and epoch; each rank its share.
 
     With one process and with several the k-th global batch holds the same examples. Workers do
-    not persist from epoch to epoch: their generators would remember the past.
+    not persist from epoch to epoch: their generators would remember the past. A loader that is
+    no DataLoader may give each rank its share by a method `for_rank(rank, world_size)`.
     """
     sampler = getattr(loader, "sampler", None)
     if isinstance(sampler, DistributedSampler):
         return loader
+    if callable(getattr(loader, "for_rank", None)):
+        return loader.for_rank(rank, world_size)  # type: ignore[attr-defined, no-any-return]
     if not (type(loader) is DataLoader and _is_plain(loader)):
         if world_size > 1:
             raise DataError(
-                "several processes need a DataLoader with its default sampler, or one with a "
-                "DistributedSampler, so that each process gets its own share of the data"
+                "several processes need a DataLoader with its default sampler, one with a "
+                "DistributedSampler, or a loader with a method for_rank(rank, world_size), so "
+                "that each process gets its own share of the data"
             )
         return loader
     share: DistributedSampler[Any] = DistributedSampler(

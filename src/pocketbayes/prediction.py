@@ -24,7 +24,7 @@ AVERAGES = ("probs", "logits")
 
 def predict(
     model: nn.Module,
-    x: Tensor | Iterable[Tensor],
+    x: Tensor | Iterable[Any],
     num_samples: int = 30,
     generator: torch.Generator | None = None,
     estimator: str | None = None,

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterator, Sized
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,6 +10,23 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _REFRESH_SECONDS = 0.5
+
+
+def tracked(items: Sized, what: str) -> Iterator[Any]:
+    """The items, with a bar on stderr that shows how many have been taken.
+
+    >>> for batch in tracked(loader, "predicting"): ...
+    """
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+    )
+    with bar:
+        yield from bar.track(items, total=len(items), description=what)  # type: ignore[arg-type]
 
 
 class TrainingBar:
@@ -59,9 +77,12 @@ class TrainingBar:
     def close_epoch(self, epoch: int, row: dict[str, Any]) -> None:
         """Leaves one line behind for a finished epoch."""
         if not self.bar.disable:
-            validation = "".join(f"  {k} {v:.4g}" for k, v in row.items() if k.startswith("val_"))
+            names = [f"val_{name}" for name in ("nll", self.score, "ece") if f"val_{name}" in row]
+            validation = "".join(f"  {name} {row[name]:.4f}" for name in names)
             self.bar.console.print(
-                f"epoch {epoch + 1}/{self.epochs}  {self.line(row)}{validation}", highlight=False
+                f"epoch {epoch + 1}/{self.epochs}  {self.line(row)}{validation}",
+                highlight=False,
+                soft_wrap=True,
             )
 
     def line(self, row: dict[str, Any]) -> str:

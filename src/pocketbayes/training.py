@@ -281,6 +281,6 @@ class Run:
         self.save()
         where = "nothing was saved: no out= was given"
         if self.directory is not None:
-            where = f"saved to {self.directory}; go on with fit(..., resume=True) on it"
+            where = f"saved to {self.directory}, from which fit(..., resume=True) goes on"
         print(f"\ninterrupted after step {self.step}; {where}", file=sys.stderr)
         raise KeyboardInterrupt

@@ -1,5 +1,22 @@
 """Data sets and loaders for the command line and the benchmarks."""
 
-from pocketbayes.data.images import ImageLoader, ImageSet
+from pocketbayes.data.catalogue import DATASETS, open_dataset
+from pocketbayes.data.images import ImageSet
+from pocketbayes.data.loading import MemoryLoader
+from pocketbayes.data.pictures import images_from_files
+from pocketbayes.data.pixels import normalised
+from pocketbayes.data.splits import with_validation
+from pocketbayes.data.tables import TableSet
+from pocketbayes.data.tabular import table_from_file
 
-__all__ = ["ImageLoader", "ImageSet"]
+__all__ = [
+    "DATASETS",
+    "ImageSet",
+    "MemoryLoader",
+    "TableSet",
+    "images_from_files",
+    "normalised",
+    "open_dataset",
+    "table_from_file",
+    "with_validation",
+]

@@ -1,87 +1,110 @@
-"""Images that live on the training device as bytes; crop, flip and normalise happen there."""
+"""Images that live on the training device as bytes; crop, mirror and normalise happen there."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pocketbayes.data.pixels import (
+    augmented,
+    channel_scale,
+    image_form,
+    in_channels,
+    resized,
+    scaled,
+)
+from pocketbayes.errors import DataError
 
-@dataclass(frozen=True)
+Index = Tensor | NDArray[np.int64] | Sequence[int]
+
+
+def row_numbers(index: Index, device: torch.device) -> Tensor:
+    """An index as row numbers on a device; a mask becomes the rows where it is true."""
+    rows = torch.as_tensor(index, device=device)
+    return rows.nonzero().flatten() if rows.dtype == torch.bool else rows.long()
+
+
+@dataclass(frozen=True, eq=False)
 class ImageSet:
     """uint8 images (N, channels, height, width), labels (N,), and how a model wants them.
 
-    `preprocess` holds per-channel "mean" and "std" of pixel values scaled to 0..1.
+    Args:
+        images: the pixels.
+        labels: the class of each image, int64.
+        preprocess: {"kind": "image", "shape": [C, H, W], "mean": [...], "std": [...]}, mean and
+            std being those of each channel's pixels scaled to 0..1. An optional "resize" of
+            "crop" says that images of another size are cut to shape, not stretched.
+        classes: the name of each class.
+        augmentation: what leaves the class as it is: "crop", "mirror", both or neither.
     """
 
     images: Tensor
     labels: Tensor
     preprocess: dict[str, Any]
-    classes: tuple[str, ...] = field(default=())
+    classes: tuple[str, ...] = ()
+    augmentation: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.dim() != 4:
+            raise DataError(
+                f"images are {self.images.dtype} of shape {tuple(self.images.shape)}; they must "
+                "be uint8 of (N, channels, height, width)"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise DataError(
+                f"labels are {self.labels.dtype} of shape {tuple(self.labels.shape)}; they must "
+                f"be int64 of ({len(self.images)},)"
+            )
+        unknown = set(self.augmentation) - {"crop", "mirror"}
+        if unknown:
+            raise DataError(f"augmentation is 'crop' or 'mirror', not {sorted(unknown)}")
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the images lie and batches are made."""
+        return self.images.device
+
+    @property
+    def likelihood(self) -> str:
+        """What the labels call for."""
+        return "categorical"
+
     def to(self, device: torch.device | str) -> "ImageSet":
         """The same images on a device."""
-        return ImageSet(
-            self.images.to(device), self.labels.to(device), self.preprocess, self.classes
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+    def subset(self, index: Index) -> "ImageSet":
+        """The images with these row numbers."""
+        rows = row_numbers(index, self.device)
+        return replace(
+            self, images=self.images.index_select(0, rows), labels=self.labels.index_select(0, rows)
         )
 
+    @cached_property
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        """Uploaded once, not with every batch; usable in training even if first used elsewhere."""
+        with torch.inference_mode(False):
+            return channel_scale(self.preprocess, self.device)
 
-class ImageLoader:
-    """Batches of an `ImageSet`, made on its device without workers.
+    def batch(self, index: Index, augment: bool = False) -> tuple[Tensor, Tensor]:
+        """Normalised images and labels of these rows; augmented as fits the data, if asked."""
+        rows = row_numbers(index, self.device)
+        images = self.images.index_select(0, rows)
+        if augment and self.augmentation:
+            images = augmented(images, self.augmentation)
+        return scaled(images, *self._scale), self.labels.index_select(0, rows)
 
-    With `augment`: shuffled, each image cropped at random from a border of four zeros and
-    mirrored with probability 1/2, and an incomplete last batch is left out.
-    """
-
-    def __init__(
-        self, dataset: ImageSet, batch_size: int, augment: bool = False, channels_last: bool = True
-    ) -> None:
-        self.dataset, self.batch_size, self.augment = dataset, batch_size, augment
-        self.format = torch.channels_last if channels_last else torch.contiguous_format
-
-    def __len__(self) -> int:
-        whole, rest = divmod(len(self.dataset), self.batch_size)
-        return whole if self.augment or not rest else whole + 1
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        images, labels = self.dataset.images, self.dataset.labels
-        order = torch.arange(len(labels), device=images.device)
-        if self.augment:
-            order = torch.randperm(len(labels), device=images.device)
-        for number in range(len(self)):
-            chosen = order[number * self.batch_size : (number + 1) * self.batch_size]
-            batch = images[chosen]
-            if self.augment:
-                batch = cropped_and_mirrored(batch)
-            yield self.normalised(batch), labels[chosen]
-
-    def normalised(self, images: Tensor) -> Tensor:
-        """(x / 255 - mean) / std per channel, as float32."""
-        mean, std = (
-            torch.tensor(self.dataset.preprocess[name], device=images.device).view(-1, 1, 1) * 255
-            for name in ("mean", "std")
-        )
-        return ((images.float() - mean) / std).contiguous(memory_format=self.format)
-
-
-def cropped_and_mirrored(images: Tensor, border: int = 4) -> Tensor:
-    """Each image at its own offset in a border of zeros, every second one (at random) mirrored."""
-    count, channels, height, width = images.shape
-    device = images.device
-    padded = F.pad(images, (border,) * 4)
-    top, left = torch.randint(2 * border + 1, (2, count, 1), device=device)
-    rows = top + torch.arange(height, device=device)
-    columns = left + torch.arange(width, device=device)
-    mirrored = torch.rand(count, 1, device=device) < 0.5
-    columns = torch.where(mirrored, columns.flip(1), columns)
-    return padded[
-        torch.arange(count, device=device).view(-1, 1, 1, 1),
-        torch.arange(channels, device=device).view(1, -1, 1, 1),
-        rows.view(count, 1, height, 1),
-        columns.view(count, 1, 1, width),
-    ]
+    def fitted(self, preprocess: dict[str, Any]) -> "ImageSet":
+        """The same images as a model with that preprocess wants them: channels, size and scale."""
+        form = image_form(preprocess)
+        images = in_channels(self.images, form.channels)
+        images = resized(images, form.height, form.width, form.crops)
+        return replace(self, images=images, preprocess=preprocess)

@@ -52,7 +52,7 @@ def resnet20(
     Args:
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return CifarResNet(3, input_shape, num_outputs, dropout)
 
@@ -66,7 +66,7 @@ def resnet32(
     Args:
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return CifarResNet(5, input_shape, num_outputs, dropout)
 
@@ -80,7 +80,7 @@ def resnet44(
     Args:
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return CifarResNet(7, input_shape, num_outputs, dropout)
 
@@ -94,7 +94,7 @@ def resnet56(
     Args:
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return CifarResNet(9, input_shape, num_outputs, dropout)
 
@@ -108,6 +108,6 @@ def resnet110(
     Args:
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return CifarResNet(18, input_shape, num_outputs, dropout)

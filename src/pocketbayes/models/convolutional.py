@@ -17,12 +17,14 @@ def lenet5(
 ) -> nn.Sequential:
     """LeNet-5 with ReLU and max-pooling: 61,706 parameters on 28 x 28 grey images.
 
+    Dropout follows each hidden activation of the fully connected layers.
+
     Images smaller than the 32 x 32 of the original are padded by two pixels on each side.
 
     Args:
         input_shape: (channels, height, width), sides of at least 12.
         num_outputs: number of classes or regression targets.
-        dropout: rate after each hidden activation of the fully connected layers.
+        dropout: rate of dropout; 0 for none.
     """
     channels, *sides = require_image(input_shape, least_side=12)
     final, rate = require_outputs(num_outputs), require_dropout(dropout)
@@ -54,10 +56,12 @@ def vgg_like(
 ) -> nn.Sequential:
     """VGG-16 for CIFAR, 13 normalised convolutions and two linear layers: 15.0M parameters.
 
+    Dropout comes before each of the two linear layers.
+
     Args:
         input_shape: (channels, height, width), sides of at least 16.
         num_outputs: number of classes or regression targets.
-        dropout: rate before each of the two linear layers.
+        dropout: rate of dropout; 0 for none.
     """
     channels, height, width = require_image(input_shape, least_side=16)
     final, rate = require_outputs(num_outputs), require_dropout(dropout)

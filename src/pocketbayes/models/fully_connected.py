@@ -26,13 +26,13 @@ def mlp(
     hidden: Sequence[int] = (128, 128),
     dropout: float = 0.0,
 ) -> nn.Sequential:
-    """A fully connected ReLU network on the flattened input.
+    """A fully connected ReLU network on the flattened input, dropout after each activation.
 
     Args:
         input_shape: shape of one input, any number of dimensions.
         num_outputs: number of classes or regression targets.
         hidden: widths of the hidden layers; none makes it a linear model.
-        dropout: rate after each hidden activation.
+        dropout: rate of dropout; 0 for none.
     """
     widths = (math.prod(require_shape(input_shape)), *require_widths(hidden, "hidden", MOST_HIDDEN))
     final, rate = require_outputs(num_outputs), require_dropout(dropout)

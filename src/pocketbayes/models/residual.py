@@ -37,7 +37,7 @@ def projected_shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+    """Two 3x3 convolutions around a shortcut; dropout comes before the second."""
 
     expansion: ClassVar[int] = 1
 
@@ -60,7 +60,10 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions around a shortcut; the stride is on the 3x3."""
+    """1x1, 3x3 and 1x1 convolutions around a shortcut; the stride is on the 3x3.
+
+    Dropout comes before the last.
+    """
 
     expansion: ClassVar[int] = 4
 

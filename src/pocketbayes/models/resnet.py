@@ -70,7 +70,7 @@ def resnet18(
         input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
         num_outputs: number of classes or regression targets.
         stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return ResNet(BasicBlock, (2, 2, 2, 2), input_shape, num_outputs, stem, dropout)
 
@@ -89,7 +89,7 @@ def resnet34(
         input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
         num_outputs: number of classes or regression targets.
         stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return ResNet(BasicBlock, (3, 4, 6, 3), input_shape, num_outputs, stem, dropout)
 
@@ -108,7 +108,7 @@ def resnet50(
         input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
         num_outputs: number of classes or regression targets.
         stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return ResNet(Bottleneck, (3, 4, 6, 3), input_shape, num_outputs, stem, dropout)
 
@@ -127,6 +127,6 @@ def resnet101(
         input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
         num_outputs: number of classes or regression targets.
         stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate before the last convolution of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return ResNet(Bottleneck, (3, 4, 23, 3), input_shape, num_outputs, stem, dropout)

@@ -114,7 +114,7 @@ def vit_tiny(
         input_shape: (channels, height, width).
         num_outputs: number of classes or regression targets.
         patch: side of the square patches, in pixels; it must divide both sides of the image.
-        dropout: rate after the embedding and after every linear layer but the attention's first.
+        dropout: rate of dropout; 0 for none.
     """
     return VisionTransformer(192, 3, input_shape, num_outputs, patch, dropout)
 
@@ -133,7 +133,7 @@ def vit_small(
         input_shape: (channels, height, width).
         num_outputs: number of classes or regression targets.
         patch: side of the square patches, in pixels; it must divide both sides of the image.
-        dropout: rate after the embedding and after every linear layer but the attention's first.
+        dropout: rate of dropout; 0 for none.
     """
     return VisionTransformer(384, 6, input_shape, num_outputs, patch, dropout)
 
@@ -152,6 +152,6 @@ def vit_b16(
         input_shape: (channels, height, width).
         num_outputs: number of classes or regression targets.
         patch: side of the square patches, in pixels; it must divide both sides of the image.
-        dropout: rate after the embedding and after every linear layer but the attention's first.
+        dropout: rate of dropout; 0 for none.
     """
     return VisionTransformer(768, 12, input_shape, num_outputs, patch, dropout)

@@ -83,6 +83,6 @@ def wrn_28_10(
     Args:
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
-        dropout: rate between the two convolutions of every block.
+        dropout: rate of dropout; 0 for none.
     """
     return WideResNet(4, 10, input_shape, num_outputs, dropout)

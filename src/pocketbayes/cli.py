@@ -1,0 +1,182 @@
+"""The command line: `pocketbayes demo | train | evaluate | predict | inspect`.
+
+Options of methods, networks and data sets are read off their own signatures (see `flags`), so
+nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
+code is 0, 1 (failed) or 2 (called wrongly).
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pocketbayes import __version__, codec
+from pocketbayes.commands.demo import DemoOptions, run_demo
+from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
+from pocketbayes.commands.predict import PredictOptions, run_prediction
+from pocketbayes.commands.runs import MODEL
+from pocketbayes.commands.train import (
+    launched_processes,
+    planned,
+    resumed,
+    run_training,
+    train_flags,
+)
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.flags import UsageError, add_flags, given_options, options_in
+from pocketbayes.tables import facts_table, rows_table, show
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Small Bayesian neural networks: train, measure, predict with uncertainty, one safe file.",
+)
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="YAML file with `option: value` lines; flags win.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Target = Annotated[
+    Path, typer.Argument(metavar="RUN_OR_FILE", help="A run directory or a .pocket file.")
+]
+TRAIN, EVALUATE = train_flags(), evaluate_flags()
+PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
+
+
+def train(
+    config: ConfigFile = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this directory.")
+    ] = None,
+    json: Json = False,
+    **values: Any,
+) -> None:
+    """Train a network and write a run directory.
+
+    It will hold config.yaml, history.jsonl, checkpoint.pt, model.pocket and metrics.json. The
+    numbers printed are those of the validation part of the training data.
+
+    [bold]Examples[/bold]
+
+      pocketbayes train --data digits --model mlp
+
+      pocketbayes train --data cifar10 --root DATA --model resnet18 --optimizer sgd --lr 0.2
+
+      pocketbayes train --data csv --file house.csv --target price --model mlp --hidden 64,64
+
+      pocketbayes train --config run.yaml --seed 1 --out runs/second
+
+      pocketbayes train --resume runs/second
+    """
+    given = given_options(values, config, TRAIN)
+    plan = planned(given, TRAIN) if resume is None else resumed(resume, given, TRAIN)
+    code = launched_processes(plan.options.processes)
+    if code is not None:
+        raise typer.Exit(code)
+    report = run_training(plan, resume is not None)
+    if report:
+        show(report, json, facts_table(f"run {report['run']}", report))
+
+
+def evaluate(
+    run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
+) -> None:
+    """Measure a model: accuracy, likelihood, calibration, out-of-distribution detection.
+
+    [bold]Examples[/bold]
+
+      pocketbayes evaluate runs/digits-mlp-mean-field --ood photo-patches
+
+      pocketbayes evaluate model.pocket --data cifar10 --root DATA --ood svhn --json
+
+      pocketbayes evaluate resnet20.safetensors --model resnet20 --data cifar10
+      --normalize imagenet
+    """
+    result = run_evaluation(run_or_file, given_options(values, config, EVALUATE), EVALUATE)
+    show(result, json, facts_table(str(run_or_file), result))
+
+
+def predict(
+    run_or_file: Target,
+    inputs: Annotated[
+        list[Path], typer.Argument(help="Images, folders of images, or CSV/Parquet files.")
+    ],
+    config: ConfigFile = None,
+    json: Json = False,
+    **values: Any,
+) -> None:
+    """Predict for images or table rows: the answer, how sure, and why not.
+
+    Doubt is [bold]aleatoric[/bold] (the input itself is ambiguous; no more training data would
+    help) or [bold]epistemic[/bold] (the model has not seen the like).
+
+    [bold]Examples[/bold]
+
+      pocketbayes predict runs/digits-mlp-mean-field seven.png one.png
+
+      pocketbayes predict model.pocket photos/ --csv answers.csv --skip-bad
+
+      pocketbayes predict house.pocket new_houses.csv --json
+    """
+    options = PredictOptions(**given_options(values, config, PREDICT))
+    rows = run_prediction(run_or_file, inputs, options)
+    show({"predictions": rows}, json, rows_table(str(run_or_file), rows))
+
+
+def inspect(run_or_file: Target, json: Json = False) -> None:
+    """Show what a file holds: network, posteriors, sections and bytes.
+
+    [bold]Examples[/bold]
+
+      pocketbayes inspect model.pocket
+
+      pocketbayes inspect runs/digits-mlp-mean-field --json
+    """
+    summary = codec.inspect(run_or_file / MODEL if run_or_file.is_dir() else run_or_file)
+    show(summary.to_dict(), json, str(summary))
+
+
+def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
+    """Train, measure, store and use small networks on embedded digits; no download.
+
+    [bold]Examples[/bold]
+
+      pocketbayes demo
+
+      pocketbayes demo --out demo --epochs 30 --seed 1
+    """
+    run_demo(DemoOptions(**given_options(values, config, DEMO)), json)
+
+
+for command, flags in ((demo, DEMO), (train, TRAIN), (evaluate, EVALUATE), (predict, PREDICT)):
+    app.command()(add_flags(command, flags))
+app.command()(inspect)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Version.")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+def main() -> None:
+    """Runs the command line; errors become one line on stderr and an exit code."""
+    try:
+        app()
+    except UsageError as error:
+        print(f"usage error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (PocketBayesError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

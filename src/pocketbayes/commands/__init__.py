@@ -1,0 +1,1 @@
+"""The work behind each command: from its options to a plain result."""

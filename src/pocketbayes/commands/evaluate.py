@@ -1,0 +1,166 @@
+"""`pocketbayes evaluate`: a model, a data set, and the numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from pocketbayes.commands.opening import (
+    Dataset,
+    chosen_device,
+    deterministic_model,
+    in_units,
+    normalised_as,
+    opened_data,
+    opened_model,
+)
+from pocketbayes.commands.runs import read_run_config
+from pocketbayes.commands.train import data_flag_groups
+from pocketbayes.data import DATASETS, MemoryLoader, with_validation
+from pocketbayes.description import Description, describe
+from pocketbayes.environment import PRECISIONS
+from pocketbayes.errors import DataError, require_choice
+from pocketbayes.evaluation import evaluate
+from pocketbayes.flags import (
+    Flag,
+    UsageError,
+    merged,
+    options_in,
+    require_all_taken,
+    take,
+    with_choices,
+)
+from pocketbayes.progress import tracked
+
+SPLITS = ("test", "validation", "train")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Options of `evaluate`, beside those of the data set.
+
+    Attributes:
+        data: data set to measure on; of a run, the one it was trained on
+        root: folder that holds the data; else $POCKETBAYES_DATA.
+        split: test, validation (the part of the training data held back by train) or train.
+        validation: share of the training data that train held back.
+        ood: another data set, which the model should be unsure about.
+        ood_root: folder that holds it; else as root.
+        model: network of a plain safetensors file with weights, or package.module:factory.
+        normalize: for plain weights: data (the data set's own means and stds) or imagenet.
+        num_samples: draws per prediction.
+        estimator: how to draw: lrt, weight, flipout or mean; default as trained.
+        batch_size: examples at a time.
+        seed: makes the draws repeat.
+        device: auto, cpu or cuda.
+        precision: auto, fp32 or bf16.
+    """
+
+    data: str | None = None
+    root: Path | None = None
+    split: str = "test"
+    validation: float = 0.1
+    ood: str | None = None
+    ood_root: Path | None = None
+    model: str | None = None
+    normalize: str = "data"
+    num_samples: int = 30
+    estimator: str | None = None
+    batch_size: int = 500
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+
+
+def evaluate_flags() -> dict[str, Flag]:
+    """Every option of `evaluate`."""
+    found = merged([options_in(EvaluateOptions), *data_flag_groups()])
+    return found | {"data": with_choices(found["data"], DATASETS)}
+
+
+def run_evaluation(
+    target: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]
+) -> dict[str, Any]:
+    """The record of a run, a model file, or a plain file of weights."""
+    rest = dict(given)
+    options = EvaluateOptions(**take(rest, EvaluateOptions.__dataclass_fields__))
+    require_choice(options.split, "--split", SPLITS)
+    name, data_options = _data_of(target, options.data, rest, flags)
+    model, dataset = _model_and_data(target, options, name, data_options)
+    device = chosen_device(options.device)
+    known = describe(model)
+    outside = None
+    if options.ood is not None:
+        root = options.ood_root or options.root
+        unlabelled = replace(known, class_names=None)
+        found = opened_data(options.ood, "test", root, {}, unlabelled).to(device)
+        outside = tracked(MemoryLoader(found, options.batch_size), f"predicting {options.ood}")
+    with in_precision(options.precision, device):
+        record = evaluate(
+            model.to(device),
+            tracked(MemoryLoader(dataset.to(device), options.batch_size), f"predicting {name}"),
+            options.num_samples,
+            outside,
+            torch.Generator().manual_seed(options.seed),
+            options.estimator,
+        )
+    facts = {"target": str(target), "data": name, "split": options.split, "ood": options.ood}
+    return {k: v for k, v in facts.items() if v} | in_units(record.to_dict(), known.preprocess)
+
+
+def in_precision(precision: str, device: torch.device) -> torch.autocast:
+    """Autocast to bf16 if asked for, or if "auto" finds a GPU that has it."""
+    require_choice(precision, "--precision", PRECISIONS)
+    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    wanted = precision == "bf16" or (precision == "auto" and fast)
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
+
+
+def _data_of(
+    target: Path, name: str | None, rest: dict[str, Any], flags: Mapping[str, Flag]
+) -> tuple[str, dict[str, Any]]:
+    """The data set's name and options: as given or, of a run, as trained on."""
+    known: dict[str, Any] = {}
+    if target.is_dir():
+        config = read_run_config(target)
+        if name in (None, config.get("data")):
+            name, known = config.get("data"), config
+    if name is None or name not in DATASETS:
+        raise UsageError(f"say --data; there are {', '.join(DATASETS)}")
+    accepted = options_in(DATASETS[name], skip=("split", "root", "like", "classes"))
+    trained_on = {k: v for k, v in known.items() if k in accepted and v is not None}
+    chosen = {k: flags[k].parsed(v, "") for k, v in trained_on.items()} | take(rest, accepted)
+    require_all_taken(rest, flags)
+    return name, chosen
+
+
+def _model_and_data(
+    target: Path, options: EvaluateOptions, name: str, data_options: Mapping[str, Any]
+) -> tuple[nn.Module, Dataset]:
+    split = "test" if options.split == "test" else "train"
+    if target.suffix == ".safetensors":
+        if options.model is None:
+            raise UsageError(f"{target} holds weights alone: say which network, --model NAME")
+        dataset = opened_data(name, split, options.root, data_options)
+        dataset = normalised_as(dataset, options.normalize)
+        return deterministic_model(target, options.model, dataset, {}), dataset
+    model = opened_model(target, options.model)
+    dataset = opened_data(name, split, options.root, data_options, describe(model))
+    _require_same_classes(name, dataset, describe(model))
+    if options.split != "test":
+        train, held_back = with_validation(cast(Any, dataset), options.validation)
+        part = held_back if options.split == "validation" else train
+        dataset = replace(part, preprocess=dataset.preprocess)
+    return model, dataset
+
+
+def _require_same_classes(name: str, dataset: Dataset, known: Description) -> None:
+    if known.class_names and dataset.classes and dataset.classes != known.class_names:
+        raise DataError(
+            f"the model tells {', '.join(known.class_names[:4])}, ... apart, but the classes of "
+            f"{name} are {', '.join(dataset.classes[:4])}, ...; to see how unsure it is about "
+            f"them, use --ood {name}"
+        )

@@ -1,0 +1,176 @@
+"""Data, networks and models as the command line names them."""
+
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from pocketbayes.codec import inspect as inspected
+from pocketbayes.codec import load
+from pocketbayes.commands.runs import CONFIG, MODEL, read_run_config
+from pocketbayes.convert import bayesianize_
+from pocketbayes.data import DATASETS, ImageSet, TableSet, open_dataset
+from pocketbayes.description import Description, update_description
+from pocketbayes.errors import DataError, PocketBayesError
+from pocketbayes.flags import UsageError
+from pocketbayes.methods.base import make_points_
+from pocketbayes.models import build_network
+
+IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+NORMALISATIONS = ("data", "imagenet")
+Dataset = ImageSet | TableSet
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of this name; "auto": a GPU if there is one, each process its own."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise PocketBayesError("--device cuda, but torch sees no CUDA device; use cpu or auto")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+
+
+def opened_data(
+    name: str,
+    split: str,
+    root: Path | None,
+    options: Mapping[str, Any],
+    known: Description | None = None,
+) -> Dataset:
+    """One split of a data set; with `known`, prepared as the model it describes wants it."""
+    if known is None or known.preprocess is None:
+        return open_dataset(name, split, root, **options)
+    accepted = signature(DATASETS[name]).parameters if name in DATASETS else {}
+    like = {"like": known.preprocess, "classes": known.class_names}
+    found = open_dataset(
+        name, split, root, **options, **{k: v for k, v in like.items() if k in accepted}
+    )
+    is_image = known.preprocess.get("kind") == "image"
+    if is_image != isinstance(found, ImageSet):
+        raise DataError(f"the model takes {known.preprocess.get('kind')}s, but {name} has others")
+    if isinstance(found, ImageSet):
+        return found.fitted(known.preprocess)
+    return replace(found, preprocess=known.preprocess)
+
+
+def normalised_as(dataset: Dataset, how: str) -> Dataset:
+    """The data with the means and stds that `--normalize` names."""
+    if how not in NORMALISATIONS:
+        raise UsageError(f"--normalize must be one of {', '.join(NORMALISATIONS)}; got {how!r}")
+    if how == "data":
+        return dataset
+    if not isinstance(dataset, ImageSet) or dataset.images.shape[1] != 3:
+        raise UsageError("--normalize imagenet is for colour images")
+    return replace(dataset, preprocess=dataset.preprocess | IMAGENET)
+
+
+def input_shape(preprocess: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of one input that was prepared so."""
+    if preprocess["kind"] == "image":
+        return tuple(preprocess["shape"])
+    return (sum(len(column.get("values", (0,))) for column in preprocess["columns"]),)
+
+
+def built_network(
+    name: str, preprocess: Mapping[str, Any], outputs: int, options: Mapping[str, Any]
+) -> nn.Module:
+    """A network of the table, or of the user's own as "package.module:factory"."""
+    sizes = {"input_shape": input_shape(preprocess), "num_outputs": outputs}
+    if ":" not in name:
+        return build_network(name, **sizes, **options)
+    if options:
+        raise UsageError(f"--{next(iter(options))} is not for a network of your own")
+    factory = _own_factory(name)
+    accepted = signature(factory).parameters
+    net = factory(**{key: value for key, value in sizes.items() if key in accepted})
+    if not isinstance(net, nn.Module):
+        raise UsageError(f"--model {name} returns a {type(net).__name__}, not a torch.nn.Module")
+    return net
+
+
+def num_outputs(dataset: Dataset) -> int:
+    """How many outputs a network for this data has."""
+    return len(dataset.classes) if dataset.likelihood == "categorical" else 1
+
+
+def with_weights(net: nn.Module, path: Path) -> nn.Module:
+    """The network with the weights of a safetensors file, every name and shape of which fits."""
+    try:
+        net.load_state_dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise PocketBayesError(f"cannot read weights from {path}: {error}") from error
+    except RuntimeError as error:
+        raise PocketBayesError(f"the weights in {path} are of another network: {error}") from error
+    return net
+
+
+def opened_model(target: Path, model: str | None) -> nn.Module:
+    """The model in a run directory or a file; `model` is for networks that it cannot name."""
+    path = target / MODEL if target.is_dir() else target
+    if target.is_dir() and not path.exists():
+        if not (target / CONFIG).exists():
+            raise PocketBayesError(f"{target} is not a run: it holds no {CONFIG}")
+        raise PocketBayesError(f"{target} is not finished: pocketbayes train --resume {target}")
+    if target.is_dir():
+        model = model or str(read_run_config(target).get("model"))
+    if model is None or ":" not in model:
+        return load(path)
+    return load(path, _own_factory_net(path, model))
+
+
+def deterministic_model(
+    path: Path, name: str, dataset: Dataset, options: Mapping[str, Any]
+) -> nn.Module:
+    """A plain network with weights from a file, as a model that `evaluate` takes."""
+    outputs = num_outputs(dataset)
+    net = with_weights(built_network(name, dataset.preprocess, outputs, options), path)
+    model = bayesianize_(net)
+    make_points_(model)
+    update_description(
+        model,
+        likelihood=dataset.likelihood,
+        class_names=dataset.classes or None,
+        preprocess=dataset.preprocess,
+    )
+    return model.eval()
+
+
+def in_units(record: Mapping[str, Any], preprocess: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A record of a regression in the target's own units, not in standard deviations."""
+    target = (preprocess or {}).get("target", {})
+    if record["likelihood"] != "gaussian" or "std" not in target:
+        return dict(record)
+    scale = target["std"]
+    return dict(record) | {"rmse": record["rmse"] * scale, "nll": record["nll"] + math.log(scale)}
+
+
+def _own_factory_net(path: Path, model: str) -> nn.Module:
+    facts = inspected(path)
+    if facts.preprocess is None:
+        return cast(nn.Module, _own_factory(model)())
+    outputs = len(facts.class_names) if facts.class_names else 1
+    return built_network(model, facts.preprocess, outputs, {})
+
+
+def _own_factory(name: str) -> Callable[..., Any]:
+    """The callable called "package.module:factory"; the working directory is searched too."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"--model {name}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"--model {name} is not callable")
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,172 @@
+"""`pocketbayes predict`: images or tables in, answers with their doubts out."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pocketbayes.commands.evaluate import in_precision
+from pocketbayes.commands.opening import chosen_device, opened_model
+from pocketbayes.commands.runs import write_text
+from pocketbayes.data import images_from_files, normalised, table_from_file
+from pocketbayes.description import Description, describe
+from pocketbayes.errors import DataError, PocketBayesError
+from pocketbayes.prediction import predict
+from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
+from pocketbayes.progress import tracked
+
+TABLES = (".csv", ".tsv", ".parquet")
+SURE = 0.9
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """Options of `predict`.
+
+    Attributes:
+        num_samples: draws per prediction.
+        estimator: how to draw: lrt, weight, flipout or mean; default as trained.
+        csv: file to write the predictions to, as CSV.
+        skip_bad: leave out images that cannot be read, and name them, instead of failing.
+        model: your own network, package.module:factory, if the file cannot name it.
+        seed: makes the draws repeat.
+        device: auto, cpu or cuda.
+        precision: auto, fp32 or bf16.
+    """
+
+    num_samples: int = 30
+    estimator: str | None = None
+    csv: Path | None = None
+    skip_bad: bool = False
+    model: str | None = None
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+
+
+def run_prediction(
+    target: Path, inputs: Sequence[Path], options: PredictOptions
+) -> list[dict[str, Any]]:
+    """One row per input: the answer, how probable, and what kind of doubt remains."""
+    device = chosen_device(options.device)
+    model = opened_model(target, options.model).to(device)
+    known = describe(model)
+    if known.preprocess is None:
+        raise PocketBayesError(
+            f"{target} does not say how its inputs are prepared, so files cannot be turned into "
+            "them; use pocketbayes.predict(model, x) from Python"
+        )
+    generator = torch.Generator().manual_seed(options.seed)
+    rows: list[dict[str, Any]] = []
+    chunks = list(_chunks(inputs, known))
+    with in_precision(options.precision, device):
+        for chunk in tracked(chunks, "predicting") if len(chunks) > 1 else chunks:
+            names, x = _prepared(chunk, known, options.skip_bad)
+            if names:
+                pred = predict(
+                    model, x.to(device), options.num_samples, generator, options.estimator,
+                    single=False,
+                )  # fmt: skip
+                rows += _rows(names, pred, known)
+    if not rows:
+        raise DataError("none of the inputs could be read")
+    if options.csv is not None:
+        write_text(options.csv, as_csv(rows))
+    return rows
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV text."""
+    text = StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _chunks(inputs: Sequence[Path], known: Description) -> Iterator[list[Path]]:
+    """Tables one by one, images some at a time, folders as the files in them."""
+    wants_table = known.preprocess is not None and known.preprocess.get("kind") == "table"
+    files: list[Path] = []
+    for path in inputs:
+        files += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+    for path in files:
+        if (path.suffix.lower() in TABLES) != wants_table:
+            wanted = "CSV or parquet files" if wants_table else "images"
+            raise DataError(f"{path}: this model takes {wanted}")
+    if not files:
+        raise DataError("there is nothing to predict: the folders are empty")
+    size = 1 if wants_table else _CHUNK
+    yield from (files[i : i + size] for i in range(0, len(files), size))
+
+
+def _prepared(paths: list[Path], known: Description, skip_bad: bool) -> tuple[list[str], Tensor]:
+    assert known.preprocess is not None
+    if known.preprocess["kind"] == "table":
+        x, labels = table_from_file(paths[0], known.preprocess)
+        return labels, x
+    images, kept = images_from_files(paths, known.preprocess, skip_bad)
+    return [str(path) for path in kept], normalised(images, known.preprocess)
+
+
+def _rows(names: list[str], pred: Prediction, known: Description) -> list[dict[str, Any]]:
+    if isinstance(pred, ClassPrediction):
+        return [_class_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
+    assert isinstance(pred, ValuePrediction)
+    target = (known.preprocess or {}).get("target", {})
+    return _value_rows(names, pred, target.get("mean", 0.0), target.get("std", 1.0))
+
+
+def _class_row(
+    name: str, i: int, pred: ClassPrediction, classes: tuple[str, ...] | None
+) -> dict[str, Any]:
+    label, probability = int(pred.label[i]), float(pred.confidence[i])
+    aleatoric, epistemic = float(pred.aleatoric[i]), float(pred.epistemic[i])
+    return {
+        "input": name,
+        "class": classes[label] if classes else str(label),
+        "probability": probability,
+        "sure": "sure" if probability >= SURE else "unsure",
+        "why_not": "" if probability >= SURE else why_unsure(aleatoric, epistemic),
+        "entropy": float(pred.entropy[i]),
+        "aleatoric": aleatoric,
+        "epistemic": epistemic,
+    }
+
+
+def why_unsure(aleatoric: float, epistemic: float) -> str:
+    """The larger part of the doubt, in words."""
+    if epistemic > aleatoric:
+        return "epistemic: unlike the training data"
+    return "aleatoric: the input itself is ambiguous"
+
+
+def _value_rows(
+    names: list[str], pred: ValuePrediction, mean: float, scale: float
+) -> list[dict[str, Any]]:
+    """Values in the target's own units; a value is sure if its noise alone explains its spread."""
+    low, high = pred.interval(0.9)
+    rows = []
+    for i, name in enumerate(names):
+        aleatoric, epistemic = float(pred.aleatoric[i, 0]), float(pred.epistemic[i, 0])
+        share = epistemic / max(aleatoric + epistemic, 1e-30)
+        rows.append(
+            {
+                "input": name,
+                "value": mean + scale * float(pred.mean[i, 0]),
+                "std": scale * float(pred.std[i, 0]),
+                "low_90": mean + scale * float(low[i, 0]),
+                "high_90": mean + scale * float(high[i, 0]),
+                "sure": "sure" if share < 0.5 else "unsure",
+                "why_not": "" if share < 0.5 else why_unsure(aleatoric, epistemic),
+                "aleatoric": scale**2 * aleatoric,
+                "epistemic": scale**2 * epistemic,
+            }
+        )
+    return rows

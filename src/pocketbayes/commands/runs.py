@@ -1,0 +1,57 @@
+"""The run directory: config, history, checkpoint, model, metrics."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pocketbayes.checkpoints import NAME as CHECKPOINT
+from pocketbayes.checkpoints import prepare_directory, write_atomically
+from pocketbayes.errors import PocketBayesError
+
+CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
+
+
+def start_run(out: Path, config: Mapping[str, Any]) -> Path:
+    """Makes the directory and writes the config into it; work of another run is left be."""
+    directory = prepare_directory(out)
+    if (directory / MODEL).exists() or any(directory.rglob(CHECKPOINT)):
+        raise PocketBayesError(
+            f"{directory} already holds a run: go on with --resume {directory}, or choose another "
+            "--out"
+        )
+    write_text(directory / CONFIG, yaml.safe_dump(plain(config), sort_keys=False))
+    return directory
+
+
+def read_run_config(directory: Path) -> dict[str, Any]:
+    """The config of a run."""
+    path = directory / CONFIG
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PocketBayesError(f"{directory} is not a run: cannot read {path}: {error}") from error
+    if not isinstance(found, dict):
+        raise PocketBayesError(f"{path} is not the config of a run")
+    return found
+
+
+def write_metrics(directory: Path, metrics: Mapping[str, Any]) -> None:
+    """Replaces the run's metrics."""
+    write_text(directory / METRICS, json.dumps(plain(metrics), indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Puts text under this name, whole or not at all."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def plain(value: Any) -> Any:
+    """The same value in types that YAML and JSON have."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

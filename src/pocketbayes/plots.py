@@ -1,0 +1,75 @@
+"""Pictures of how good and how sure a model is; every function draws into given axes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketbayes.extras import optional_module
+
+Numbers = NDArray[np.float64]
+COLOURS = ("#3465a4", "#cc6600", "#4e9a06", "#a40000", "#75507b", "#2e8b8b", "#8f5902")
+
+
+def new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
+    """A figure with panels side by side, and their axes; no window is opened."""
+    figures = optional_module("matplotlib.figure", "report")
+    figure = figures.Figure(figsize=(4.4 * panels, 3.8), layout="constrained")
+    return figure, figure.subplots(1, panels, squeeze=False)[0]
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Writes a PNG."""
+    figure.savefig(path, dpi=110)
+
+
+def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers]]) -> None:
+    """Accuracy against confidence in ten bins, one line per model; the diagonal is perfect.
+
+    Args:
+        axes: where to draw.
+        confidences: by model, the confidence of each prediction and whether it was right.
+    """
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+    for (name, (confidence, right)), colour in zip(confidences.items(), COLOURS, strict=False):
+        middle, accuracy = _binned(confidence, right)
+        axes.plot(middle, accuracy, marker="o", markersize=4, label=name, color=colour)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+    axes.set_title("Is it right as often as it says?", fontsize=10)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _binned(confidence: Numbers, right: Numbers, bins: int = 10) -> tuple[Numbers, Numbers]:
+    """Mean confidence and accuracy of every bin that holds at least five predictions."""
+    place = np.clip((confidence * bins).astype(int), 0, bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    full = counts >= 5
+    sums = [np.bincount(place, values, minlength=bins)[full] for values in (confidence, right)]
+    return sums[0] / counts[full], sums[1] / counts[full]
+
+
+def draw_entropies(axes: Any, entropies: Mapping[str, Numbers], title: str) -> None:
+    """Histograms of predictive entropy, in nats, of data the model knows and does not know."""
+    most = max(float(values.max()) for values in entropies.values())
+    edges = np.linspace(0, max(most, 1e-3), 25)
+    for (name, values), colour in zip(entropies.items(), COLOURS, strict=False):
+        share = np.full(len(values), 1 / len(values))
+        axes.hist(values, edges, weights=share, alpha=0.6, label=name, color=colour)
+    axes.set(xlabel="predictive entropy (nats)", ylabel="share of inputs")
+    axes.set_title(title, fontsize=10)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_sizes(axes: Any, points: Mapping[str, tuple[int, float]]) -> None:
+    """Accuracy against the bytes of the file on disk, one point per model."""
+    for (name, (size, accuracy)), colour in zip(points.items(), COLOURS, strict=False):
+        axes.plot(size / 1000, 100 * accuracy, marker="o", color=colour)
+        axes.annotate(
+            name, (size / 1000, 100 * accuracy), xytext=(0, 8), textcoords="offset points",
+            fontsize=8, ha="center",
+        )  # fmt: skip
+    axes.margins(x=0.35, y=0.35)
+    axes.set(xlabel="file on disk (kB)", ylabel="test accuracy (%)")
+    axes.set_title("How big, how good?", fontsize=10)

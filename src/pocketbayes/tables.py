@@ -1,0 +1,71 @@
+"""Results on stdout: a table for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_WIDE = 160
+
+
+def show(result: Mapping[str, Any], as_json: bool, table: Table | str) -> None:
+    """Prints a result as one JSON object, or as a table."""
+    if as_json:
+        print(json.dumps(result))
+    elif isinstance(table, str):
+        print(table)
+    else:
+        console().print(table)
+
+
+def console() -> Console:
+    """Stdout; where that is no terminal, wide enough to cut nothing short."""
+    return Console(width=None if sys.stdout.isatty() else _WIDE)
+
+
+def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
+    """Two columns: name and value."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column("name", style="bold")
+    table.add_column("value", overflow="fold")
+    for name, value in flattened(facts):
+        table.add_row(name, as_text(name, value))
+    return table
+
+
+def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One column per key, numbers to the right."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        numeric = not isinstance(rows[0][name], str)
+        table.add_column(
+            name.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(as_text(name, value) for name, value in row.items()))
+    return table
+
+
+def flattened(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Name and value of every fact; those of an inner mapping under both names."""
+    found: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            found += [(f"{name} {inner}", v) for inner, v in flattened(value)]
+        else:
+            found.append((name, value))
+    return found
+
+
+def as_text(name: str, value: Any) -> str:
+    """A value as a person reads it; accuracies in per cent."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)

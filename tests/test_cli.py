@@ -1,0 +1,348 @@
+"""The real command, as a user would call it: each once in a process of its own, end to end."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import pocketbayes as pb
+from pocketbayes import cli
+from pocketbayes.data import open_dataset
+
+TINY = ["--epochs", "2", "--hidden", "16"]
+
+
+def call(*words, cwd, code=0):
+    """Runs `pocketbayes WORDS`; checks the exit code, and that a failure is explained."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pocketbayes", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "160", "NO_COLOR": "1"},
+    )
+    check(done, code)
+    return done
+
+
+def check(done, code):
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if code:
+        assert done.stderr.strip()
+        assert not done.stdout.strip()
+
+
+@pytest.fixture
+def quick(work, monkeypatch, capfd):
+    """The same in this process, which saves the seconds that torch takes to load."""
+
+    def call_here(*words, code=0):
+        monkeypatch.chdir(work)
+        monkeypatch.setenv("COLUMNS", "160")
+        monkeypatch.setattr(sys, "argv", ["pocketbayes", *map(str, words)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out, err = capfd.readouterr()
+        done = subprocess.CompletedProcess(words, stopped.value.code or 0, out, err)
+        check(done, code)
+        return done
+
+    return call_here
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A folder with one trained run, digit pictures and a table."""
+    folder = tmp_path_factory.mktemp("work")
+    call("train", "--data", "digits", "--model", "mlp", *TINY, "--out", "run", cwd=folder)
+    images = open_dataset("digits", "test").images
+    for number in range(3):
+        Image.fromarray(images[number, 0].numpy()).save(folder / f"digit{number}.png")
+    (folder / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\nnot a picture")
+    rng = np.random.default_rng(0)
+    size = rng.uniform(20, 200, 300)
+    town = rng.choice(["Rome", "Oslo"], 300)
+    price = 3000 * size + 50_000 * (town == "Oslo") + rng.normal(0, 10_000, 300)
+    lines = [f"{s},{t},{p}" for s, t, p in zip(size, town, price, strict=True)]
+    (folder / "house.csv").write_text("\n".join(["size,town,price", *lines]) + "\n")
+    return folder
+
+
+def test_help_lists_what_exists_and_shows_examples(work, quick):
+    text = quick("--help").stdout
+    assert all(word in text for word in ("demo", "train", "evaluate", "predict", "inspect"))
+    assert "compress" not in text
+    for command in ("demo", "train", "evaluate", "predict", "inspect"):
+        text = quick(command, "--help").stdout
+        assert "Examples" in text
+        assert f"pocketbayes {command}" in text
+    assert quick("--version").stdout.strip() == pb.__version__
+
+
+def test_the_installed_command_is_the_same(work):
+    done = subprocess.run(
+        [Path(sys.executable).parent / "pocketbayes", "--version"], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == pb.__version__
+
+
+def test_train_writes_a_whole_run(work):
+    run = work / "run"
+    assert {p.name for p in run.iterdir()} == {
+        "config.yaml", "history.jsonl", "checkpoint.pt", "model.pocket", "metrics.json",
+    }  # fmt: skip
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["hidden"] == [16]
+    assert config["beta"] == pb.MeanField().beta
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["bytes"] == (run / "model.pocket").stat().st_size
+    assert metrics["validation"]["num_examples"] == 130
+    assert len((run / "history.jsonl").read_text().splitlines()) == 2
+
+
+def test_evaluate(work):
+    result = json.loads(
+        call("evaluate", "run", "--ood", "photo-patches", "--json", cwd=work).stdout
+    )
+    assert result["num_examples"] == 500
+    assert 0.2 < result["accuracy"] <= 1
+    assert {"nll", "ece", "auroc_entropy", "auroc_epistemic"} <= result.keys()
+    again = json.loads(
+        call("evaluate", "run/model.pocket", "--data", "digits", "--json", cwd=work).stdout
+    )
+    assert again["accuracy"] == result["accuracy"]
+    held = json.loads(call("evaluate", "run", "--split", "validation", "--json", cwd=work).stdout)
+    metrics = json.loads((work / "run" / "metrics.json").read_text())
+    assert held["num_examples"] == 130
+    assert held["nll"] == pytest.approx(metrics["validation"]["nll"], abs=1e-6)
+    table = call("evaluate", "run", cwd=work).stdout
+    assert f"{100 * result['accuracy']:.2f} %" in table
+
+
+def test_evaluate_on_other_classes_points_to_ood(work, quick):
+    done = quick("evaluate", "run", "--data", "photo-patches", code=1)
+    assert "--ood photo-patches" in done.stderr
+
+
+def test_predict_images(work):
+    words = ["predict", "run", "digit0.png", "digit1.png", "--csv", "out.csv"]
+    table = call(*words, cwd=work).stdout
+    assert "digit0.png" in table
+    rows = json.loads(call(*words, "--json", cwd=work).stdout)["predictions"]
+    assert [row["input"] for row in rows] == ["digit0.png", "digit1.png"]
+    for row in rows:
+        assert row["entropy"] == pytest.approx(row["aleatoric"] + row["epistemic"], abs=1e-5)
+        assert row["sure"] == ("sure" if row["probability"] >= 0.9 else "unsure")
+        assert bool(row["why_not"]) == (row["sure"] == "unsure")
+    with open(work / "out.csv") as file:
+        stored = list(csv.DictReader(file))
+    assert [row["class"] for row in stored] == [row["class"] for row in rows]
+    model = pb.load(work / "run" / "model.pocket")
+    x, _ = open_dataset("digits", "test").batch([0, 1])
+    want = pb.predict(model, x, generator=torch.Generator().manual_seed(0))
+    assert rows[0]["probability"] == pytest.approx(float(want.confidence[0]), abs=1e-6)
+
+
+def test_a_corrupt_image_is_named_and_skipped_only_on_demand(work, quick):
+    done = quick("predict", "run", "digit0.png", "bad.png", code=1)
+    assert "bad.png" in done.stderr
+    done = quick("predict", "run", "digit0.png", "bad.png", "--skip-bad", "--json")
+    assert "bad.png" in done.stderr
+    assert len(json.loads(done.stdout)["predictions"]) == 1
+    assert "house.csv" in quick("predict", "run", "house.csv", code=1).stderr
+    assert "nowhere.png" in quick("predict", "run", "nowhere.png", code=1).stderr
+
+
+def test_inspect(work):
+    text = call("inspect", "run", cwd=work).stdout
+    found = json.loads(call("inspect", "run/model.pocket", "--json", cwd=work).stdout)
+    assert found["bytes"] == (work / "run" / "model.pocket").stat().st_size
+    assert f"{found['bytes']:,}" in text
+    assert found["class_names"] == [str(n) for n in range(10)]
+    assert found["preprocess"]["shape"] == [1, 8, 8]
+    (work / "torn.pocket").write_bytes((work / "run" / "model.pocket").read_bytes()[:-3])
+    assert "torn.pocket" in call("inspect", "torn.pocket", cwd=work, code=1).stderr
+
+
+def test_a_regression_from_a_csv_speaks_in_its_own_units(work, quick):
+    words = ["--data", "csv", "--file", "house.csv", "--target", "price", "--model", "mlp"]
+    quick("train", *words, "--hidden", "32", "--epochs", "60", "--out", "house",
+          "--prior-std", "0.3", "--batch-size", "32")  # fmt: skip
+    result = json.loads(quick("evaluate", "house", "--json").stdout)
+    assert 8_000 < result["rmse"] < 30_000
+    assert result["num_examples"] == 60
+    metrics = json.loads((work / "house" / "metrics.json").read_text())
+    assert 5_000 < metrics["validation"]["rmse"] < 40_000
+    (work / "new.csv").write_text("town,size\nOslo,100\nRome,100\n")
+    done = quick("predict", "house", "new.csv", "--json")
+    oslo, rome = json.loads(done.stdout)["predictions"]
+    assert oslo["value"] == pytest.approx(350_000, rel=0.15)
+    assert rome["value"] < oslo["value"]
+    assert oslo["low_90"] < oslo["value"] < oslo["high_90"]
+    assert oslo["std"] ** 2 == pytest.approx(oslo["aleatoric"] + oslo["epistemic"], rel=1e-4)
+    (work / "new.csv").write_text("town,size\nParis,100\n")
+    assert "Paris" in quick("predict", "house", "new.csv", code=1).stderr
+
+
+def test_config_files_and_flags(work, quick):
+    (work / "run.yaml").write_text("data: digits\nmodel: mlp\nepochs: 1\nhidden: [8]\nlr: 1e-2\n")
+    done = quick("train", "--config", "run.yaml", "--epochs", "2", "--out", "c", "--json")
+    assert json.loads(done.stdout)["epochs"] == 2
+    config = yaml.safe_load((work / "c" / "config.yaml").read_text())
+    assert (config["epochs"], config["lr"], config["hidden"]) == (2, 0.01, [8])
+    quick("train", "--config", "c/config.yaml", "--out", "d")
+    assert (work / "d" / "model.pocket").read_bytes() == (work / "c" / "model.pocket").read_bytes()
+    (work / "bad.yaml").write_text("data: digits\nmodle: mlp\n")
+    assert "did you mean 'model'" in quick("train", "--config", "bad.yaml", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--data", "digits", "--model", "mlp", "--epohcs", "3"], "--epochs"),
+        (["train", "--data", "digits", "--model", "mlp", "--epochs", "ten"], "integer"),
+        (["train", "--data", "digits"], "--model"),
+        (["train", "--data", "digits", "--model", "mlp", "--members", "3"], "deep-ensemble"),
+        (["train", "--data", "digits", "--model", "no.such:net"], "no.such:net"),
+        (["train", "--data", "digits", "--model", "mlp", "--normalize", "imagenet"], "colour"),
+        (["evaluate", "model.safetensors", "--data", "digits"], "--model"),
+        (["predict", "run"], "inputs"),
+        (["fly"], "fly"),
+    ],
+)
+def test_wrong_calls_exit_with_2(work, quick, words, message):
+    assert message in quick(*words, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--data", "digits", "--model", "mlp", "--out", "run"], "--resume"),
+        (["train", "--data", "digits", "--model", "mlp", "--out", "digit0.png/a"], "cannot write"),
+        (["train", "--data", "mnist", "--model", "mlp", "--root", "."], "train-images-idx3-ubyte"),
+        (["train", "--data", "digits", "--model", "mlp", "--epochs", "0", "--out", "x"], "epochs"),
+        (["train", "--data", "digits", "--model", "lenet5", "--out", "x"], "12 x 12"),
+        (["train", "--data", "digits", "--model", "mlp", "--method", "mc-dropout", "--out", "x"],
+         "dropout=0.1"),
+        (["train", "--resume", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere", "--data", "digits"], "nowhere"),
+        (["evaluate", "run", "--device", "cuda"], "CUDA"),
+    ],
+)  # fmt: skip
+def test_failures_exit_with_1(work, quick, words, message):
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    assert message in quick(*words, code=1).stderr
+
+
+def test_ctrl_c_and_resume_end_where_an_unbroken_run_ends(work, quick):
+    words = ["--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "60"]
+    quick("train", *words, "--out", "whole")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pocketbayes", "train", *words, "--out", "broken"],
+        cwd=work, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    history = work / "broken" / "history.jsonl"
+    deadline = time.monotonic() + 60
+    while not history.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (1, 130)
+    assert "interrupted after step" in errors
+    assert "pocketbayes train --resume broken" in errors
+    assert "not finished" in quick("evaluate", "broken", code=1).stderr
+    quick("train", "--resume", "broken")
+    model = "model.pocket"
+    assert (work / "broken" / model).read_bytes() == (work / "whole" / model).read_bytes()
+
+
+def test_a_network_of_ones_own(work, quick):
+    (work / "mine.py").write_text(
+        "from torch import nn\n"
+        "def net(input_shape, num_outputs):\n"
+        "    size = input_shape[0] * input_shape[1] * input_shape[2]\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(size, num_outputs))\n"
+    )
+    quick(
+        "train",
+        "--data",
+        "digits",
+        "--model",
+        "mine:net",
+        "--epochs",
+        "1",
+        "--out",
+        "own",
+    )
+    assert json.loads(quick("evaluate", "own", "--json").stdout)["accuracy"] > 0.1
+    words = ["predict", "own/model.pocket", "digit0.png"]
+    assert "load(path, net)" in quick(*words, code=1).stderr
+    quick(*words, "--model", "mine:net")
+
+
+@pytest.mark.parametrize("method", ["deterministic", "deep-ensemble", "mc-dropout"])
+def test_baselines_from_train_to_predict(work, quick, method):
+    words = ["--dropout", "0.1"] if method == "mc-dropout" else []
+    words += ["--members", "2"] if method == "deep-ensemble" else []
+    quick("train", "--data", "digits", "--model", "mlp", "--method", method, *TINY, *words,
+         "--out", method)  # fmt: skip
+    assert json.loads(quick("evaluate", method, "--json").stdout)["accuracy"] > 0.2
+    quick("predict", method, "digit0.png")
+
+
+def test_several_processes(work):
+    call("train", "--data", "digits", "--model", "mlp", *TINY, "--processes", "2", "--out", "two",
+         "--batch-size", "64", cwd=work)  # fmt: skip
+    steps = [
+        json.loads((work / run / "history.jsonl").read_text().splitlines()[-1])["step"]
+        for run in ("two", "run")
+    ]
+    assert steps[0] == steps[1]
+    assert json.loads(call("evaluate", "two", "--json", cwd=work).stdout)["accuracy"] > 0.2
+
+
+def test_the_demo(work):
+    begin = time.monotonic()
+    text = call("demo", "--out", "demo", "--epochs", "5", cwd=work).stdout
+    assert time.monotonic() - begin < 60
+    table = json.loads((work / "demo" / "table.json").read_text())
+    assert [row["method"] for row in table["rows"]] == ["deterministic", "mean-field"]
+    for row in table["rows"]:
+        path = work / "demo" / f"{row['method']}.pocket"
+        assert row["file_bytes"] == path.stat().st_size
+        assert row["accuracy"] > 0.8
+        assert f"{row['file_bytes']:,}" in text
+    with Image.open(work / "demo" / "demo.png") as picture:
+        assert picture.width > 800
+    assert "ambiguous" in text or "unlike the training data" in text
+    pictures = [work / "demo" / f"digit-{n}.png" for n in (1, 2, 3)]
+    shown = re.findall(r"written as (\d)", text)
+    rows = json.loads(
+        call("predict", "demo/mean-field.pocket", *pictures, "--json", cwd=work).stdout
+    )
+    assert [row["class"] for row in rows["predictions"]][:2] == shown[:2]
+    assert rows["predictions"][2]["sure"] == "unsure"
+
+
+@pytest.mark.skipif("POCKETBAYES_DATA" not in os.environ, reason="needs $POCKETBAYES_DATA")
+@pytest.mark.parametrize(("name", "accuracy"), [("resnet20", 0.9173), ("resnet32", 0.9263)])
+def test_published_weights_reach_their_published_accuracy(work, quick, name, accuracy):
+    weights = Path(os.environ["POCKETBAYES_DATA"], "weights", f"cifar10_{name}.safetensors")
+    if not weights.exists():
+        pytest.skip(f"needs {weights}")
+    words = ["evaluate", weights, "--model", name, "--data", "cifar10", "--normalize", "imagenet"]
+    assert json.loads(quick(*words, "--json").stdout)["accuracy"] == accuracy

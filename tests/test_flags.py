@@ -1,0 +1,188 @@
+"""Options read off configs and factories: types, helps, YAML and what is refused."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pocketbayes.commands.demo import DemoOptions
+from pocketbayes.commands.evaluate import EvaluateOptions, evaluate_flags
+from pocketbayes.commands.predict import PredictOptions
+from pocketbayes.commands.train import TrainOptions, planned, train_flags
+from pocketbayes.data import DATASETS
+from pocketbayes.flags import (
+    UsageError,
+    add_flags,
+    described,
+    given_options,
+    merged,
+    options_in,
+    read_config,
+)
+from pocketbayes.methods import METHODS, MeanField, Method
+from pocketbayes.models import MODELS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fancy(Method):
+    """A method of a plug-in.
+
+    Attributes:
+        sparkle: how much of it, in
+            glitters per second.
+        layers: widths.
+    """
+
+    sparkle: float = 0.5
+    layers: tuple[int, ...] = (3, 4)
+    place: Path | None = None
+    loud: bool = False
+
+
+FLAGS = options_in(Fancy, "Options of methods", "fancy")
+
+
+def config(tmp_path, text):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_every_option_of_every_command_is_explained():
+    things = [TrainOptions, EvaluateOptions, PredictOptions, DemoOptions]
+    things += [*METHODS.values(), *MODELS.values(), *DATASETS.values()]
+    for thing in things:
+        for flag in options_in(thing, skip=("like", "classes")).values():
+            assert flag.help, (thing, flag.name)
+
+
+def test_a_new_method_brings_its_flags_with_no_change_here(monkeypatch):
+    monkeypatch.setitem(METHODS, "fancy", Fancy)
+    flags = train_flags()
+    assert flags["sparkle"].help == "how much of it, in glitters per second."
+    assert "fancy" in flags["method"].help
+    assert set(flags["lr"].defaults) == set(METHODS)
+    given = {"data": "digits", "model": "mlp", "method": "fancy", "sparkle": 0.1, "lr": 0.2}
+    assert planned(given, flags).method == Fancy(sparkle=0.1, lr=0.2)
+
+
+def test_flags_have_types_defaults_and_owners():
+    assert (FLAGS["sparkle"].kind, FLAGS["sparkle"].is_list) == (float, False)
+    assert (FLAGS["layers"].kind, FLAGS["layers"].is_list) == (int, True)
+    assert FLAGS["place"].kind is Path
+    assert FLAGS["loud"].kind is bool
+    assert FLAGS["lr"].help.startswith("peak learning rate")
+    help_text = FLAGS["sparkle"].parameter().annotation.__metadata__[0].help
+    assert help_text.endswith("(fancy; default 0.5)")
+
+
+def test_shared_names_keep_each_owners_default():
+    both = merged([FLAGS, options_in(MeanField, "Options of methods", "mean-field")])
+    assert set(both["lr"].defaults) == {"fancy", "mean-field"}
+
+    @dataclass(frozen=True)
+    class Other:
+        sparkle: int = 1
+
+    with pytest.raises(TypeError, match="two types"):
+        merged([FLAGS, options_in(Other)])
+
+    @dataclass(frozen=True)
+    class Odd:
+        mapping: dict = None
+
+    with pytest.raises(TypeError, match="cannot be"):
+        options_in(Odd)
+
+
+def test_descriptions_of_base_classes_count():
+    assert described(MeanField)["beta"].startswith("weight of the KL")
+    assert described(MeanField)["momentum"] == "of SGD."
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("sparkle: 1", {"sparkle": 1.0}),
+        ("sparkle: 1e-3", {"sparkle": 1e-3}),
+        ("layers: [5, 6]", {"layers": (5, 6)}),
+        ("layers: 5,6", {"layers": (5, 6)}),
+        ("layers: []", {"layers": ()}),
+        ("clip-norm: 3", {"clip_norm": 3.0}),
+        ("clip_norm: null", {}),
+        ("loud: true", {"loud": True}),
+        ("place: here", {"place": Path("here")}),
+        ("", {}),
+        ("# nothing", {}),
+    ],
+)
+def test_yaml_values(text, value, tmp_path):
+    assert read_config(config(tmp_path, text), FLAGS) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sparkel: 1", "no option is called 'sparkel'; did you mean 'sparkle'"),
+        ("sparkle: much", "sparkle must be a number; got 'much'"),
+        ("sparkle: true", "sparkle must be a number; got True"),
+        ("sparkle: [1]", "sparkle must be a number"),
+        ("layers: 5", "layers must be a list"),
+        ("layers: [a]", "layers must be a whole number; got 'a'"),
+        ("layers: [1.5]", "layers must be a whole number"),
+        ("loud: 1", "loud must be true or false"),
+        ("place: 3", "place must be a path"),
+        ("- a", "must hold `name: value` lines"),
+        ("a: [", "is not YAML"),
+        ("!!python/object/apply:os.system [echo]", "is not YAML"),
+    ],
+)
+def test_bad_yaml(text, message, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        read_config(config(tmp_path, text), FLAGS)
+    assert message in str(caught.value)
+    assert "run.yaml" in str(caught.value)
+
+
+def test_a_missing_config_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere\.yaml"):
+        read_config(tmp_path / "nowhere.yaml", FLAGS)
+
+
+def test_flags_win_over_the_file(tmp_path):
+    path = config(tmp_path, "sparkle: 0.1\nlr: 0.2")
+    given = given_options({"sparkle": 0.9, "lr": None, "layers": "1,2"}, path, FLAGS)
+    assert given == {"sparkle": 0.9, "lr": 0.2, "layers": (1, 2)}
+
+
+def test_typer_sees_the_flags():
+    def command(path: int, **values):
+        pass
+
+    parameters = add_flags(command, FLAGS).__signature__.parameters
+    assert list(parameters)[:2] == ["path", "lr"]
+    assert "values" not in parameters
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "say --data"),
+        ({"data": "digits"}, "say --model"),
+        ({"data": "digit", "model": "mlp"}, "did you mean 'digits'"),
+        ({"data": "digits", "model": "mpl"}, "did you mean 'mlp'"),
+        ({"data": "digits", "model": "mlp", "method": "meanfield"}, "did you mean 'mean-field'"),
+        ({"data": "digits", "model": "mlp", "members": 3}, "--members is an option of deep-ens"),
+        ({"data": "digits", "model": "mlp", "stem": "cifar"}, "--stem is an option of resnet18"),
+        ({"data": "digits", "model": "mlp", "noise": 1.0}, "--noise is an option of friedman"),
+    ],
+)
+def test_options_that_do_not_belong_together(given, message):
+    with pytest.raises(UsageError) as caught:
+        planned(given, train_flags())
+    assert message in str(caught.value)
+
+
+def test_evaluation_has_the_options_of_data_but_not_of_methods():
+    assert "test_file" in evaluate_flags()
+    assert "beta" not in evaluate_flags()
