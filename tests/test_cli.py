@@ -233,7 +233,7 @@ def test_wrong_calls_exit_with_2(work, quick, words, message):
         (["train", "--data", "digits", "--model", "mlp", "--out", "run"], "--resume"),
         (["train", "--data", "digits", "--model", "mlp", "--out", "digit0.png/a"], "cannot write"),
         (["train", "--data", "mnist", "--model", "mlp", "--root", "."], "train-images-idx3-ubyte"),
-        (["train", "--data", "digits", "--model", "mlp", "--epochs", "0", "--out", "x"], "epochs"),
+        (["train", "--data", "digits", "--model", "mlp", "--epochs", "-1", "--out", "x"], "epochs"),
         (["train", "--data", "digits", "--model", "lenet5", "--out", "x"], "12 x 12"),
         (["train", "--data", "digits", "--model", "mlp", "--method", "mc-dropout", "--out", "x"],
          "dropout=0.1"),
@@ -346,3 +346,9 @@ def test_published_weights_reach_their_published_accuracy(work, quick, name, acc
         pytest.skip(f"needs {weights}")
     words = ["evaluate", weights, "--model", name, "--data", "cifar10", "--normalize", "imagenet"]
     assert json.loads(quick(*words, "--json").stdout)["accuracy"] == accuracy
+    if name == "resnet20":  # and through a file that knows how its inputs are prepared
+        quick("train", "--data", "cifar10", "--model", name, "--weights", weights, "--out", name,
+              "--normalize", "imagenet", "--method", "deterministic", "--epochs", "0",
+              "--validation", "0")  # fmt: skip
+        found = quick("evaluate", f"{name}/model.pocket", "--data", "cifar10", "--json").stdout
+        assert json.loads(found)["accuracy"] == accuracy

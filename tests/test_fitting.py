@@ -325,7 +325,7 @@ def test_a_label_out_of_range_is_named(wrong):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epochs": 0}, "epochs must be a whole number"),
+        ({"epochs": -1}, "epochs must be a whole number"),
         ({"likelihood": "normal"}, "likelihood must be one of categorical, gaussian"),
         ({"precision": "fp8"}, "precision must be one of"),
         ({"device": "tpu"}, "device must be one of"),
@@ -389,6 +389,16 @@ def test_every_trained_parameter_is_in_one_optimiser_once():
     decay = {id(p): g["weight_decay"] for g in means.param_groups for p in g["params"]}
     assert decay[id(net[0].posteriors["weight"].mean)] == 0.1
     assert decay[id(net[1].weight)] == 0
+
+
+def test_no_epochs_prepare_the_model_and_change_no_weight(tmp_path):
+    net = model()
+    before = net[0].posterior("weight").mean.detach().clone()
+    result = fit(net, epochs=0, method=pb.Deterministic(), out=tmp_path)
+    assert result.history == []
+    assert torch.equal(net[0].posterior("weight").mean, before)
+    assert describe(net).likelihood == "categorical"
+    assert not net[0].posterior("weight").is_random
 
 
 def test_bf16_and_compiled_training_learn_too():

@@ -82,7 +82,7 @@ def fit(
         model: the result of `bayesianize_`.
         train_loader: a DataLoader (or list) of (input, target) batches.
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
-        epochs: passes over the data.
+        epochs: passes over the data; 0 only gives the method's posteriors to the weights.
         likelihood: "categorical" (targets are class numbers) or "gaussian" (real targets,
             standardise them; the noise is learned, one std per output).
         val_loader: evaluated after each epoch with 10 samples; only logged.
@@ -114,7 +114,7 @@ def fit(
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
     require_module(model)
-    require_count(epochs, "epochs")
+    require_count(epochs, "epochs", least=0)
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)

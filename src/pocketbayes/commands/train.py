@@ -55,7 +55,7 @@ class TrainOptions:
         model: your own network as package.module:factory, or
         method: how to train
         out: directory of the run; default runs/DATA-MODEL-METHOD.
-        epochs: passes over the data.
+        epochs: passes over the data; 0 stores the weights it starts from.
         batch_size: examples per step and process.
         validation: share of the training data held back, to log and to report.
         augment: crop and mirror images, as far as that suits the data.
@@ -184,7 +184,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "weights": size.weights,
         "epochs": options.epochs,
         "seconds": result.seconds,
-        "train": {k: v for k, v in result.history[-1].items() if k in _TRAINING_NUMBERS},
+        "train": _last_numbers(result),
     }
     if validation is not None:
         generator = torch.Generator().manual_seed(options.seed)
@@ -202,6 +202,12 @@ def launched_processes(count: int) -> int | None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     program = [f"--nproc-per-node={count}", "-m", "pocketbayes", *sys.argv[1:]]
     return subprocess.run([*launcher, *program]).returncode
+
+
+def _last_numbers(result: FitResult) -> dict[str, Any]:
+    """The numbers of the last epoch, if there was one."""
+    last = result.history[-1] if result.history else {}
+    return {name: last[name] for name in _TRAINING_NUMBERS if name in last}
 
 
 def _opened(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
