@@ -31,7 +31,7 @@ def net(dropout=0.0, outputs=3):
 
 
 def fit(model, method, targets=Y, **options):
-    options = {"epochs": 3, "progress": False} | options
+    options = {"epochs": 3, "progress": False, "device": "cpu"} | options
     return pb.fit(model, loader(targets), method, **options).model
 
 
@@ -47,7 +47,7 @@ def test_deterministic_training_is_plain_training():
         plain = net()
         model = pb.bayesianize_(copy.deepcopy(plain), estimator=estimator)
         method = pb.Deterministic(lr=1e-2, lr_warmup=0.0, weight_decay=0.1)
-        pb.fit(model, data, method, epochs=1, progress=False)
+        pb.fit(model, data, method, epochs=1, progress=False, device="cpu")
         weights = [plain[0].weight, plain[3].weight]
         rest = [p for p in plain.parameters() if all(p is not w for w in weights)]
         groups = [{"params": weights}, {"params": rest, "weight_decay": 0.0}]

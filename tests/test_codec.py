@@ -36,7 +36,8 @@ def trained(method="mean-field", net=None, targets=Y, **options):
     loader = DataLoader(TensorDataset(X, targets), batch_size=20)
     likelihood = "gaussian" if targets.is_floating_point() else "categorical"
     made = METHODS[method]()
-    return pb.fit(model, loader, made, epochs=1, progress=False, likelihood=likelihood).model
+    options = {"epochs": 1, "progress": False, "likelihood": likelihood, "device": "cpu"}
+    return pb.fit(model, loader, made, **options).model
 
 
 def predictions(model):
@@ -355,5 +356,5 @@ def test_a_loaded_model_trains_on(tmp_path):
     again = pb.load(tmp_path / "m.pocket")
     before = copy.deepcopy(again.state_dict())
     loader = DataLoader(TensorDataset(X, Y), batch_size=20)
-    pb.fit(again, loader, epochs=1, progress=False)
+    pb.fit(again, loader, epochs=1, progress=False, device="cpu")
     assert any(not torch.equal(before[k], v) for k, v in again.state_dict().items())

@@ -77,3 +77,34 @@ def test_a_loss_that_is_not_finite_is_noticed_and_a_bad_label_named():
     bad.tensors[1][30] = 9
     with pytest.raises(pb.TrainingError, match="label 9 is out of range"):
         pb.fit(pb.bayesianize_(network()), [bad[:100]] * 12, epochs=2, progress=False)
+
+
+def test_replayed_graphs_draw_fresh_noise_that_the_seed_determines():
+    """Compiled training replays CUDA graphs; each replay must take up the generator as it is."""
+
+    def losses(seed):
+        model = pb.bayesianize_(network(), std_init=0.3)
+        x, y = (t[:100] for t in data().tensors)
+        off = pb.MeanField(lr=0, std_lr=0, beta=0)
+        result = pb.fit(
+            model, [(x, y)], off, epochs=8, compile=True, seed=seed, progress=False,
+            precision="fp32",
+        )  # fmt: skip
+        return [row["nll"] for row in result.history]
+
+    one, again, other = losses(0), losses(0), losses(1)
+    assert len(set(one)) == len(one)
+    assert one == again
+    assert not set(one) & set(other)
+
+
+def test_compiled_and_eager_training_reach_the_same():
+    """Mean noise-free loss after training; the two differ in their noise alone."""
+    reached = []
+    for compiled in (False, True):
+        model = pb.bayesianize_(network())
+        pb.fit(model, DataLoader(data(), 100, shuffle=True), epochs=20, progress=False,
+               compile=compiled, precision="fp32")  # fmt: skip
+        loader = DataLoader(data(), 600)
+        reached.append(pb.evaluate(model, loader, 1, estimator="mean").nll)
+    assert abs(reached[0] - reached[1]) < 0.1
