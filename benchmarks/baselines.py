@@ -26,8 +26,8 @@ ROWS = {
     "deterministic": ("deterministic", {}, "lrt", {}),
     "mc-dropout": ("mc-dropout", {}, "lrt", {"dropout": 0.1}),
     "deep-ensemble": ("deep-ensemble", {"members": 5}, "lrt", {}),
-    "bayes-by-backprop": ("mean-field", {"beta": 0.01, "std_lr": 5e-3}, "weight", {}),
-    "mean-field": ("mean-field", {"beta": 0.01, "std_lr": 5e-3}, "lrt", {}),
+    "bayes-by-backprop": ("mean-field", {"std_lr": 5e-3}, "weight", {}),
+    "mean-field": ("mean-field", {"std_lr": 5e-3}, "lrt", {}),
 }
 
 
@@ -39,6 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--beta", type=float, default=0.01)
     parser.add_argument("--weight-decay", type=float, default=5e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--samples", type=int, default=30)
@@ -59,6 +60,8 @@ def main() -> None:
 
 def measure(row, a, train_set, test, outside, device) -> None:  # type: ignore[no-untyped-def]
     name, settings, estimator, options = ROWS[row]
+    if name == "mean-field":
+        settings = settings | {"beta": a.beta}
     method = METHODS[name](optimizer="sgd", lr=a.lr, weight_decay=a.weight_decay, **settings)
     torch.manual_seed(a.seed)
     net = build_network(a.model, **options).to(device, memory_format=torch.channels_last)
