@@ -2,8 +2,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# The demo needs less than the tests; what the tests installed will do.
+READY := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 
-.PHONY: test lint types unit install clean
+.PHONY: demo test lint types unit install clean
+
+demo: $(READY)
+	$(BIN)/pocketbayes demo
 
 test: lint types unit
 
@@ -19,12 +24,15 @@ unit: $(INSTALLED)
 
 install: $(INSTALLED)
 
+$(INSTALLED): EXTRA := dev
+$(VENV)/.demo: EXTRA := demo
+
 # torch comes first and alone: its pin decides which build every other package sees.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED) $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "pocketbayes needs Python 3.11 or newer"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRA)]'
 	touch $@
 
 clean:
