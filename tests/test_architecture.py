@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "fitting": "batches checkpoints description elbo ensembles environment methods randomness"
     " training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
-    "data": "extras",
+    "data": "extras progress",
     "extras": "",
     "tables": "",
     "plots": "extras",

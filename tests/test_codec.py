@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import struct
+from pathlib import Path
 
 import pytest
 import safetensors
@@ -19,9 +20,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 from pocketbayes.codec.container import packed
 from pocketbayes.description import describe, update_description
+from pocketbayes.ensembles import members_of
+from pocketbayes.layers import set_estimator
 from pocketbayes.methods import METHODS
 from pocketbayes.models import build_network
 
+GOLDEN = Path(__file__).parent / "golden"
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
 
@@ -341,6 +345,19 @@ def test_a_class_called_like_an_empty_checksum_does_no_harm(tmp_path):
     update_description(model, class_names=names)
     pb.save(model, tmp_path / "m.pocket")
     assert describe(pb.load(tmp_path / "m.pocket")).class_names == names
+
+
+@pytest.mark.parametrize("name", json.loads((GOLDEN / "v1.json").read_text()))
+def test_files_of_version_1_load_for_ever_and_are_still_written_the_same(name, tmp_path):
+    known = json.loads((GOLDEN / "v1.json").read_text())[name]
+    path = GOLDEN / f"v1-{name}.pocket"
+    assert pb.inspect(path).sha256 == known["sha256"]
+    model = pb.load(path)
+    pb.save(model, tmp_path / "again.pocket")
+    assert (tmp_path / "again.pocket").read_bytes() == path.read_bytes()
+    set_estimator(model, "mean")
+    outputs = [member(torch.tensor(known["input"])) for member in members_of(model)]
+    torch.testing.assert_close(torch.stack(outputs), torch.tensor(known["mean_outputs"]))
 
 
 def test_missing_files_and_directories(tmp_path):

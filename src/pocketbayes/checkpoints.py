@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ NAME = "checkpoint.pt"
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes to a temporary name, syncs and renames: a full disk never leaves half a file."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             write(file)
@@ -25,7 +27,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -133,7 +134,7 @@ def fit(
             precision=precision, compile=compile, device=device, progress=progress,
             checkpoint_minutes=checkpoint_minutes,
         )  # fmt: skip
-        return _fit_members(model, method.members, fit_one, seed, out, resume)
+        return _fit_members(model, method.members, fit_one, seed, out, resume, progress)
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
@@ -157,11 +158,14 @@ def _fit_members(
     seed: int,
     out: str | os.PathLike[str] | None,
     resume: bool,
+    progress: bool,
 ) -> FitResult:
     """Trains copies of the model one after another, each from a start of its own."""
     directory = None if out is None else prepare_directory(out)
     members, history, seconds = [], list[dict[str, Any]](), 0.0
     for number in range(count):
+        if progress:
+            print(f"member {number + 1} of {count}", file=sys.stderr)
         member, member_seed = (
             copy.deepcopy(model),
             seed if number == 0 else mixed_seed(seed, number),

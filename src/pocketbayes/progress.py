@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,11 +12,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 _REFRESH_SECONDS = 0.5
 
 
-def tracked(items: Sized, what: str) -> Iterator[Any]:
-    """The items, with a bar on stderr that shows how many have been taken.
+def tracked(
+    items: Iterable[Any], what: str, total: int | None = None, shown: bool = True
+) -> Iterator[Any]:
+    """The items, with a bar on stderr that shows how many of `total` (their len) were taken.
 
     >>> for batch in tracked(loader, "predicting"): ...
     """
+    if total is None and isinstance(items, Sized):
+        total = len(items)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -24,9 +28,10 @@ def tracked(items: Sized, what: str) -> Iterator[Any]:
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         transient=True,
+        disable=not shown,
     )
     with bar:
-        yield from bar.track(items, total=len(items), description=what)  # type: ignore[arg-type]
+        yield from bar.track(items, total=total, description=what)
 
 
 class TrainingBar:

@@ -69,6 +69,8 @@ class Run:
             loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
         )
         self.objective = Objective(model, settings.likelihood)
+        one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
+        self.replays_graphs = settings.compile is True and one_gpu
         optimizers = make_optimizers(model, settings.method)
         self.step_module, *self.optimizers = fabric.setup(self._compiled(), *optimizers)
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
@@ -93,8 +95,8 @@ class Run:
             return torch.compile(self.objective, backend=wanted)
         if not wanted:
             return self.objective
-        graphs = self.fabric.device.type == "cuda" and self.fabric.world_size == 1
-        return torch.compile(self.objective, mode="reduce-overhead" if graphs else None)
+        mode = "reduce-overhead" if self.replays_graphs else None
+        return torch.compile(self.objective, mode=mode)
 
     def train(self, progress: bool) -> None:
         """Runs from where it stands to the end."""
@@ -137,7 +139,8 @@ class Run:
         self.beta = method.kl_weight(progress)
         self.lr_scale = lr_scale(progress, method.lr_warmup)
         weight = torch.full((), self.beta / size, device=x.device)
-        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        if self.replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with explained_failure(x):
             loss, numbers = self.step_module(x, y, weight)
         if self.step == 0:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pocketbayes.checkpoints import prepare_directory
 from pocketbayes.commands.evaluate import in_precision
 from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.runs import write_text
@@ -54,6 +55,8 @@ def run_prediction(
     target: Path, inputs: Sequence[Path], options: PredictOptions
 ) -> list[dict[str, Any]]:
     """One row per input: the answer, how probable, and what kind of doubt remains."""
+    if options.csv is not None:
+        prepare_directory(options.csv.parent)
     device = chosen_device(options.device)
     model = opened_model(target, options.model).to(device)
     known = describe(model)

@@ -14,6 +14,7 @@ from torch import Tensor
 from pocketbayes.data.files import Bytes, reading
 from pocketbayes.data.pixels import ImageForm, covering_size, image_form
 from pocketbayes.errors import DataError
+from pocketbayes.progress import tracked
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # Pillow knows more, some of which start other programs (EPS).
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
 _MOST_PIXELS = 89_478_485  # where Pillow begins to suspect a decompression bomb
+_MANY = 200  # files that take long enough to show how far reading has come
 _DEEP_GREY = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -53,7 +55,8 @@ def images_from_files(
         return ""
 
     with ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
-        faults = list(pool.map(fill, range(len(files))))
+        results = pool.map(fill, range(len(files)))
+        faults = list(tracked(results, "reading pictures", len(files), shown=len(files) >= _MANY))
     for fault in filter(None, faults):
         print(f"skipped: {fault}", file=sys.stderr)
     kept = [number for number, fault in enumerate(faults) if not fault]
