@@ -1,6 +1,6 @@
 """He's residual networks for CIFAR: three slim stages, shortcuts without parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -43,71 +43,24 @@ class CifarResNet(nn.Module):
         return self.linear(x.mean((2, 3)))  # type: ignore[no-any-return]
 
 
-@network("resnet20")
-def resnet20(
-    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
-) -> CifarResNet:
-    """ResNet-20 for CIFAR: 0.27M parameters.
+def _factory(depth: int, parameters: str) -> Callable[..., CifarResNet]:
+    def build(
+        *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+    ) -> CifarResNet:
+        """ResNet-{depth} for CIFAR: {parameters} parameters.
 
-    Args:
-        input_shape: (channels, height, width), sides of at least 4.
-        num_outputs: number of classes or regression targets.
-        dropout: rate of dropout; 0 for none.
-    """
-    return CifarResNet(3, input_shape, num_outputs, dropout)
+        Args:
+            input_shape: (channels, height, width), sides of at least 4.
+            num_outputs: number of classes or regression targets.
+            dropout: rate of dropout; 0 for none.
+        """
+        return CifarResNet((depth - 2) // 6, input_shape, num_outputs, dropout)
 
-
-@network("resnet32")
-def resnet32(
-    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
-) -> CifarResNet:
-    """ResNet-32 for CIFAR: 0.46M parameters.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 4.
-        num_outputs: number of classes or regression targets.
-        dropout: rate of dropout; 0 for none.
-    """
-    return CifarResNet(5, input_shape, num_outputs, dropout)
+    return network(f"resnet{depth}", depth=depth, parameters=parameters)(build)
 
 
-@network("resnet44")
-def resnet44(
-    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
-) -> CifarResNet:
-    """ResNet-44 for CIFAR: 0.66M parameters.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 4.
-        num_outputs: number of classes or regression targets.
-        dropout: rate of dropout; 0 for none.
-    """
-    return CifarResNet(7, input_shape, num_outputs, dropout)
-
-
-@network("resnet56")
-def resnet56(
-    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
-) -> CifarResNet:
-    """ResNet-56 for CIFAR: 0.85M parameters.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 4.
-        num_outputs: number of classes or regression targets.
-        dropout: rate of dropout; 0 for none.
-    """
-    return CifarResNet(9, input_shape, num_outputs, dropout)
-
-
-@network("resnet110")
-def resnet110(
-    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
-) -> CifarResNet:
-    """ResNet-110 for CIFAR: 1.7M parameters.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 4.
-        num_outputs: number of classes or regression targets.
-        dropout: rate of dropout; 0 for none.
-    """
-    return CifarResNet(18, input_shape, num_outputs, dropout)
+resnet20 = _factory(20, "0.27M")
+resnet32 = _factory(32, "0.46M")
+resnet44 = _factory(44, "0.66M")
+resnet56 = _factory(56, "0.85M")
+resnet110 = _factory(110, "1.7M")

@@ -16,15 +16,21 @@ Options = ParamSpec("Options")
 Net = TypeVar("Net", bound=nn.Module)
 
 
-def network(name: str) -> Callable[[Callable[Options, Net]], Callable[Options, Net]]:
+def network(
+    name: str, **facts: object
+) -> Callable[[Callable[Options, Net]], Callable[Options, Net]]:
     """Puts a factory into `MODELS`, and makes its networks remember how they were built.
 
     They have an attribute `pocketbayes_network`, {"name": ..., "options": {...}}, with the value
     of every option, defaults included, as JSON knows it. Wrong options become a PocketBayesError.
+    The `facts` are filled into the docstring of a factory that makes several networks.
     """
 
     def register(factory: Callable[Options, Net]) -> Callable[Options, Net]:
         signature = inspect.signature(factory)
+        if facts:
+            factory.__doc__ = (factory.__doc__ or "").format(**facts)
+            factory.__name__ = factory.__qualname__ = name.replace("-", "_")
 
         @functools.wraps(factory)
         def build(*args: Options.args, **kwargs: Options.kwargs) -> Net:

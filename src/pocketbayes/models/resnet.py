@@ -1,6 +1,6 @@
 """He's residual networks for ImageNet, which a smaller stem adapts to CIFAR."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -56,77 +56,33 @@ class ResNet(nn.Module):
         return self.linear(x.mean((2, 3)))  # type: ignore[no-any-return]
 
 
-@network("resnet18")
-def resnet18(
-    *,
-    input_shape: Sequence[int] = (3, 32, 32),
-    num_outputs: int = 10,
-    stem: str = "cifar",
-    dropout: float = 0.0,
-) -> ResNet:
-    """ResNet-18: 11.2M parameters with the CIFAR stem and 10 classes.
+def _factory(
+    depth: int,
+    parameters: str,
+    block: type[BasicBlock] | type[Bottleneck],
+    blocks: tuple[int, int, int, int],
+) -> Callable[..., ResNet]:
+    def build(
+        *,
+        input_shape: Sequence[int] = (3, 32, 32),
+        num_outputs: int = 10,
+        stem: str = "cifar",
+        dropout: float = 0.0,
+    ) -> ResNet:
+        """ResNet-{depth}: {parameters} parameters with the CIFAR stem and 10 classes.
 
-    Args:
-        input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
-        num_outputs: number of classes or regression targets.
-        stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate of dropout; 0 for none.
-    """
-    return ResNet(BasicBlock, (2, 2, 2, 2), input_shape, num_outputs, stem, dropout)
+        Args:
+            input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
+            num_outputs: number of classes or regression targets.
+            stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
+            dropout: rate of dropout; 0 for none.
+        """
+        return ResNet(block, blocks, input_shape, num_outputs, stem, dropout)
 
-
-@network("resnet34")
-def resnet34(
-    *,
-    input_shape: Sequence[int] = (3, 32, 32),
-    num_outputs: int = 10,
-    stem: str = "cifar",
-    dropout: float = 0.0,
-) -> ResNet:
-    """ResNet-34: 21.3M parameters with the CIFAR stem and 10 classes.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
-        num_outputs: number of classes or regression targets.
-        stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate of dropout; 0 for none.
-    """
-    return ResNet(BasicBlock, (3, 4, 6, 3), input_shape, num_outputs, stem, dropout)
+    return network(f"resnet{depth}", depth=depth, parameters=parameters)(build)
 
 
-@network("resnet50")
-def resnet50(
-    *,
-    input_shape: Sequence[int] = (3, 32, 32),
-    num_outputs: int = 10,
-    stem: str = "cifar",
-    dropout: float = 0.0,
-) -> ResNet:
-    """ResNet-50: 23.5M parameters with the CIFAR stem and 10 classes.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
-        num_outputs: number of classes or regression targets.
-        stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate of dropout; 0 for none.
-    """
-    return ResNet(Bottleneck, (3, 4, 6, 3), input_shape, num_outputs, stem, dropout)
-
-
-@network("resnet101")
-def resnet101(
-    *,
-    input_shape: Sequence[int] = (3, 32, 32),
-    num_outputs: int = 10,
-    stem: str = "cifar",
-    dropout: float = 0.0,
-) -> ResNet:
-    """ResNet-101: 42.5M parameters with the CIFAR stem and 10 classes.
-
-    Args:
-        input_shape: (channels, height, width), sides of at least 8 (stem "imagenet": 32).
-        num_outputs: number of classes or regression targets.
-        stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
-        dropout: rate of dropout; 0 for none.
-    """
-    return ResNet(Bottleneck, (3, 4, 23, 3), input_shape, num_outputs, stem, dropout)
+resnet18 = _factory(18, "11.2M", BasicBlock, (2, 2, 2, 2))
+resnet34 = _factory(34, "21.3M", BasicBlock, (3, 4, 6, 3))
+resnet50 = _factory(50, "23.5M", Bottleneck, (3, 4, 6, 3))
+resnet101 = _factory(101, "42.5M", Bottleneck, (3, 4, 23, 3))

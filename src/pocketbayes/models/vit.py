@@ -1,7 +1,7 @@
 """Vision transformers: normalisation first, a class token, learned position embeddings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -100,58 +100,29 @@ def _require_patch(patch: object, height: int, width: int) -> int:
     return size
 
 
-@network("vit-tiny")
-def vit_tiny(
-    *,
-    input_shape: Sequence[int] = (3, 224, 224),
-    num_outputs: int = 10,
-    patch: int = 16,
-    dropout: float = 0.0,
-) -> VisionTransformer:
-    """ViT-Ti, 192 wide with 3 heads: 5.7M parameters on ImageNet.
+def _factory(
+    name: str, width: int, heads: int, parameters: str
+) -> Callable[..., VisionTransformer]:
+    def build(
+        *,
+        input_shape: Sequence[int] = (3, 224, 224),
+        num_outputs: int = 10,
+        patch: int = 16,
+        dropout: float = 0.0,
+    ) -> VisionTransformer:
+        """A ViT, {width} wide with {heads} heads: {parameters} parameters on ImageNet.
 
-    Args:
-        input_shape: (channels, height, width).
-        num_outputs: number of classes or regression targets.
-        patch: side of the square patches, in pixels; it must divide both sides of the image.
-        dropout: rate of dropout; 0 for none.
-    """
-    return VisionTransformer(192, 3, input_shape, num_outputs, patch, dropout)
+        Args:
+            input_shape: (channels, height, width).
+            num_outputs: number of classes or regression targets.
+            patch: side of the square patches, in pixels; it must divide both sides of the image.
+            dropout: rate of dropout; 0 for none.
+        """
+        return VisionTransformer(width, heads, input_shape, num_outputs, patch, dropout)
 
-
-@network("vit-small")
-def vit_small(
-    *,
-    input_shape: Sequence[int] = (3, 224, 224),
-    num_outputs: int = 10,
-    patch: int = 16,
-    dropout: float = 0.0,
-) -> VisionTransformer:
-    """ViT-S, 384 wide with 6 heads: 22.1M parameters on ImageNet.
-
-    Args:
-        input_shape: (channels, height, width).
-        num_outputs: number of classes or regression targets.
-        patch: side of the square patches, in pixels; it must divide both sides of the image.
-        dropout: rate of dropout; 0 for none.
-    """
-    return VisionTransformer(384, 6, input_shape, num_outputs, patch, dropout)
+    return network(name, width=width, heads=heads, parameters=parameters)(build)
 
 
-@network("vit-b16")
-def vit_b16(
-    *,
-    input_shape: Sequence[int] = (3, 224, 224),
-    num_outputs: int = 10,
-    patch: int = 16,
-    dropout: float = 0.0,
-) -> VisionTransformer:
-    """ViT-B, 768 wide with 12 heads: 86.6M parameters on ImageNet.
-
-    Args:
-        input_shape: (channels, height, width).
-        num_outputs: number of classes or regression targets.
-        patch: side of the square patches, in pixels; it must divide both sides of the image.
-        dropout: rate of dropout; 0 for none.
-    """
-    return VisionTransformer(768, 12, input_shape, num_outputs, patch, dropout)
+vit_tiny = _factory("vit-tiny", 192, 3, "5.7M")
+vit_small = _factory("vit-small", 384, 6, "22.1M")
+vit_b16 = _factory("vit-b16", 768, 12, "86.6M")
