@@ -30,7 +30,7 @@ def uci_training_rows(root: Path, name: str, split: int) -> TableSet:
     train = np.delete(rows, test, axis=0)
     columns = [{"name": f"x{i}", "mean": 0.0, "std": 1.0} for i in features]
     preprocess = {"kind": "table", "columns": columns, "target": {"name": "y"}}
-    x, y = (torch.tensor(train[:, i], dtype=torch.float32) for i in (features, target))
+    x, y = (torch.tensor(train[:, i], dtype=torch.float64) for i in (features, target))
     return TableSet(x, y, preprocess).refitted()
 
 

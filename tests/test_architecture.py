@@ -18,6 +18,8 @@ MAY_IMPORT = {
     "progress": "",
     "checkpoints": "",
     "environment": "",
+    "allocation": "",
+    "criteria": "",
     "estimators": "randomness",
     "posteriors": "randomness reuse",
     "reuse": "randomness",
@@ -36,7 +38,7 @@ MAY_IMPORT = {
     "predictive": "",
     "prediction": "convert description dropout elbo ensembles estimators layers predictive"
     " randomness reuse",
-    "evaluation": "batches elbo layers metrics prediction predictive",
+    "evaluation": "batches convert elbo layers metrics prediction predictive",
     "training": "batches checkpoints description diagnosis elbo environment evaluation methods"
     " optimizers progress",
     "fitting": "batches checkpoints description elbo ensembles environment methods randomness"

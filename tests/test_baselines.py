@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.description import describe, noise_log_std
-from pocketbayes.ensembles import Ensemble
+from pocketbayes.ensembles import Ensemble, members_of
 from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.deep_ensemble import restart_
 from pocketbayes.posteriors import Gaussian, Point
@@ -185,6 +185,51 @@ def test_restarting_draws_every_weight_anew_from_the_same_law():
             assert not torch.equal(q.expectation(), before[name])
             assert 0.7 < q.expectation().std() / before[name].std() < 1.4
     assert not model[1].running_mean.any()
+
+
+def test_frozen_weights_stay_as_they_are():
+    plain = net()
+    plain[0].weight.requires_grad_(False)
+    plain[0].bias.requires_grad_(False)
+    weight, bias = plain[0].weight.clone(), plain[0].bias.clone()
+    for method in (pb.Deterministic(), pb.MeanField(), pb.DeepEnsemble(members=2)):
+        model = fit(pb.bayesianize_(copy.deepcopy(plain)), method)
+        for member in members_of(model):
+            assert torch.equal(member[0].posterior("weight").expectation(), weight)
+            assert torch.equal(member[0].bias, bias)
+            assert not torch.equal(member[3].posterior("weight").expectation(), plain[3].weight)
+
+
+def test_an_embedding_with_padding_restarts_too():
+    model = pb.bayesianize_(nn.Embedding(9, 4, padding_idx=0))
+    before = model.posterior("weight").mean.detach().clone()
+    restart_(model)
+    after = model.posterior("weight").expectation()
+    assert (after[1:] != before[1:]).all()
+    assert not after[0].any()
+
+
+def test_the_mean_of_an_mc_dropout_network_drops_nothing():
+    model = fit(pb.bayesianize_(net(dropout=0.5)), pb.MCDropout())
+    one, other = (pb.predict(model, X, estimator="mean") for _ in range(2))
+    assert torch.equal(one.probs, other.probs)
+    assert not one.epistemic.any()
+    assert one.num_samples == 1
+
+
+def test_members_are_drawn_equally_often():
+    model = Ensemble([fit(pb.bayesianize_(net(dropout=0.5)), pb.MCDropout()) for _ in range(3)])
+    assert draw_count(model) == (9, 9)
+    with pytest.raises(pb.PocketBayesError, match="trained already"):
+        fit(model, pb.MeanField())
+
+
+def test_audits_and_records_do_not_call_points_bayesian():
+    model = fit(pb.bayesianize_(net()), pb.Deterministic())
+    rows = {row.name: row for row in pb.audit(model)}
+    assert rows["0"].status == "deterministic"
+    assert (rows["0"].weights, rows["0"].deterministic) == (0, 16 * 4 + 16)
+    assert pb.evaluate(model, loader()).estimator == "none"
 
 
 def test_what_cannot_be_restarted_is_named():

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from PIL import Image
 import pocketbayes as pb
 from pocketbayes import cli
 from pocketbayes.data import open_dataset
+from pocketbayes.description import update_description
 
 TINY = ["--epochs", "2", "--hidden", "16"]
 
@@ -109,7 +111,7 @@ def test_train_writes_a_whole_run(work):
     assert config["beta"] == pb.MeanField().beta
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["bytes"] == (run / "model.pocket").stat().st_size
-    assert metrics["validation"]["num_examples"] == 130
+    assert metrics["validation"]["num_examples"] == 129
     assert len((run / "history.jsonl").read_text().splitlines()) == 2
 
 
@@ -117,7 +119,7 @@ def test_evaluate(work):
     result = json.loads(
         call("evaluate", "run", "--ood", "photo-patches", "--json", cwd=work).stdout
     )
-    assert result["num_examples"] == 500
+    assert result["num_examples"] == 510
     assert 0.2 < result["accuracy"] <= 1
     assert {"nll", "ece", "auroc_entropy", "auroc_epistemic"} <= result.keys()
     again = json.loads(
@@ -126,7 +128,7 @@ def test_evaluate(work):
     assert again["accuracy"] == result["accuracy"]
     held = json.loads(call("evaluate", "run", "--split", "validation", "--json", cwd=work).stdout)
     metrics = json.loads((work / "run" / "metrics.json").read_text())
-    assert held["num_examples"] == 130
+    assert held["num_examples"] == 129
     assert held["nll"] == pytest.approx(metrics["validation"]["nll"], abs=1e-6)
     table = call("evaluate", "run", cwd=work).stdout
     assert f"{100 * result['accuracy']:.2f} %" in table
@@ -186,6 +188,7 @@ def test_a_regression_from_a_csv_speaks_in_its_own_units(work, quick):
     assert result["num_examples"] == 60
     metrics = json.loads((work / "house" / "metrics.json").read_text())
     assert 5_000 < metrics["validation"]["rmse"] < 40_000
+    assert 5_000 < metrics["train"]["rmse"] < 40_000
     (work / "new.csv").write_text("town,size\nOslo,100\nRome,100\n")
     done = quick("predict", "house", "new.csv", "--json")
     oslo, rome = json.loads(done.stdout)["predictions"]
@@ -219,6 +222,8 @@ def test_config_files_and_flags(work, quick):
         (["train", "--data", "digits", "--model", "no.such:net"], "no.such:net"),
         (["train", "--data", "digits", "--model", "mlp", "--normalize", "imagenet"], "colour"),
         (["evaluate", "model.safetensors", "--data", "digits"], "--model"),
+        (["evaluate", "run", "--device", "gpu"], "auto, cpu, cuda"),
+        (["evaluate", "run", "--normalize", "imagenet"], "plain weights"),
         (["predict", "run"], "inputs"),
         (["fly"], "fly"),
     ],
@@ -237,6 +242,7 @@ def test_wrong_calls_exit_with_2(work, quick, words, message):
         (["train", "--data", "digits", "--model", "lenet5", "--out", "x"], "12 x 12"),
         (["train", "--data", "digits", "--model", "mlp", "--method", "mc-dropout", "--out", "x"],
          "dropout=0.1"),
+        (["train", "--data", "digits", "--model", "mlp", "--processes", "0"], "processes"),
         (["train", "--resume", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--data", "digits"], "nowhere"),
         (["evaluate", "run", "--device", "cuda"], "CUDA"),
@@ -288,10 +294,78 @@ def test_a_network_of_ones_own(work, quick):
         "--out",
         "own",
     )
-    assert json.loads(quick("evaluate", "own", "--json").stdout)["accuracy"] > 0.1
+    own = ["--model", "mine:net"]
+    assert "load(path, net)" in quick("evaluate", "own", code=1).stderr
+    assert json.loads(quick("evaluate", "own", *own, "--json").stdout)["accuracy"] > 0.1
+    assert "--model mine:net" in quick("train", "--resume", "own", code=2).stderr
+    quick("train", "--resume", "own", *own)
     words = ["predict", "own/model.pocket", "digit0.png"]
     assert "load(path, net)" in quick(*words, code=1).stderr
     quick(*words, "--model", "mine:net")
+
+
+def test_a_run_from_elsewhere_does_not_choose_what_is_imported(work, quick):
+    shutil.copytree(work / "run", work / "stranger")
+    config = work / "stranger" / "config.yaml"
+    config.write_text(config.read_text().replace("model: mlp", "model: os:abort"))
+    quick("evaluate", "stranger")
+    quick("predict", "stranger", "digit0.png")
+    assert "--model os:abort" in quick("train", "--resume", "stranger", code=2).stderr
+
+
+def test_a_resumed_run_keeps_what_it_was_started_with(work, quick):
+    done = quick("train", "--resume", "run", "--estimator", "weight", code=2)
+    assert "--estimator weight is not what run was started with (lrt)" in done.stderr
+    quick("train", "--resume", "run", "--device", "cpu", "--epochs", "2")
+
+
+def test_the_validation_part_is_the_runs_own(work, quick):
+    words = ["train", "--data", "digits", "--model", "mlp", *TINY]
+    quick(*words, "--validation", "0.3", "--out", "third")
+    found = json.loads(quick("evaluate", "third", "--split", "validation", "--json").stdout)
+    rest = json.loads(quick("evaluate", "third", "--split", "train", "--json").stdout)
+    metrics = json.loads((work / "third" / "metrics.json").read_text())
+    assert found["num_examples"] == metrics["validation"]["num_examples"] == 386
+    assert found["nll"] == pytest.approx(metrics["validation"]["nll"], abs=1e-6)
+    assert rest["num_examples"] == 1287 - 386
+    quick(*words, "--validation", "0", "--out", "none")
+    words = ["evaluate", "none", "--split", "validation"]
+    assert "held nothing back" in quick(*words, code=2).stderr
+    words = ["evaluate", "third/model.pocket", "--data", "digits", "--split", "validation"]
+    assert "--validation" in quick(*words, code=2).stderr
+
+
+def test_names_are_shown_as_they_are(work, quick):
+    shutil.copy(work / "digit0.png", work / "a[bold].png")
+    assert "a[bold].png" in quick("predict", "run", "a[bold].png").stdout
+    model = pb.load(work / "run" / "model.pocket")
+    update_description(model, class_names=tuple(f"[/b]{n}\x1b[31m" for n in range(10)))
+    pb.save(model, work / "names.pocket")
+    assert "\x1b" not in quick("predict", "names.pocket", "digit0.png").stdout
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"preprocess": {}},
+        {"preprocess": {"kind": "image", "shape": [4096] * 3, "mean": [0.0], "std": [1.0]}},
+        {"preprocess": {"kind": "table", "columns": [], "target": "x"}},
+        {"class_names": ("a",)},
+    ],
+    ids=["empty", "huge", "table", "names"],
+)
+def test_a_file_that_says_nonsense_of_its_inputs_is_refused(work, quick, facts):
+    model = pb.load(work / "run" / "model.pocket")
+    update_description(model, **facts)
+    pb.save(model, work / "odd.pocket")
+    quick("predict", "odd.pocket", "digit0.png", code=1)
+
+
+def test_a_whole_chunk_of_bad_pictures_does_not_spoil_the_rest(work, quick, monkeypatch):
+    monkeypatch.setattr("pocketbayes.commands.predict._CHUNK", 1)
+    done = quick("predict", "run", "digit0.png", "bad.png", "--skip-bad", "--json")
+    assert len(json.loads(done.stdout)["predictions"]) == 1
+    assert "none of the inputs" in quick("predict", "run", "bad.png", "--skip-bad", code=1).stderr
 
 
 @pytest.mark.parametrize("method", ["deterministic", "deep-ensemble", "mc-dropout"])

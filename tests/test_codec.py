@@ -191,6 +191,27 @@ def test_saving_what_cannot_be_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("value", [float("nan"), torch.ones(1)], ids=["nan", "tensor"])
+def test_a_description_that_cannot_be_stored_is_refused_at_once(tmp_path, value):
+    model = trained()
+    with pytest.raises(pb.PocketBayesError, match="must be JSON"):
+        update_description(model, preprocess={"scale": value})
+    assert describe(model).preprocess is None
+    pb.save(model, tmp_path / "m.pocket")
+
+
+def test_a_converted_half_model_is_written_the_same_again(tmp_path):
+    pb.save(trained().half(), tmp_path / "m.pocket")
+    pb.save(pb.load(tmp_path / "m.pocket"), tmp_path / "n.pocket")
+    assert (tmp_path / "m.pocket").read_bytes() == (tmp_path / "n.pocket").read_bytes()
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path):
+    model = trained()
+    update_description(model, class_names=("a\x1b[31m", "b\x07"))
+    assert "\x1b" not in str(pb.save(model, tmp_path / "m.pocket"))
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     model = trained()
     pb.save(model, tmp_path / "m.pocket")

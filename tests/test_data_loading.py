@@ -116,8 +116,10 @@ def test_training_batches_resume_in_the_same_order():
 
 
 def table(rows, targets):
-    features = torch.arange(rows, dtype=torch.float32).view(-1, 1)
+    features = torch.arange(rows, dtype=torch.float64).view(-1, 1)
     layout = {"kind": "table", "columns": [{"name": "x"}], "target": {"name": "y"}}
+    if targets.is_floating_point():
+        targets = targets.double()
     return TableSet(features, targets, layout).refitted()
 
 

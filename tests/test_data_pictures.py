@@ -157,8 +157,15 @@ def test_broken_pictures_are_named_or_skipped(tmp_path, kind, capsys):
     assert kept == [good]
     assert torch.equal(images[0], read(good, form()))
     assert "bad.png" in capsys.readouterr().err
-    with pytest.raises(pb.DataError, match="none of the 1"):
-        images_from_files([bad], form(), skip_bad=True)
+    images, kept = images_from_files([bad], form(), skip_bad=True)
+    assert kept == []
+    assert images.shape == (0, *form()["shape"])
+
+
+def test_a_very_long_picture_is_refused_before_it_becomes_a_huge_one(tmp_path):
+    path = saved(tmp_path / "long.png", pixels(1, 60_000))
+    with pytest.raises(pb.DataError, match=r"long\.png is 60000 x 1 .* too long"):
+        read(path, form(1, 64, 64, resize="crop"))
 
 
 def test_a_missing_picture_and_a_model_of_four_channels(tmp_path):

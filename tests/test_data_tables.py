@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -191,7 +192,7 @@ def test_rows_for_prediction_are_those_of_the_batches(tmp_path):
         train = open_dataset("csv", "train", file=file, test_file=file)
         rows, labels = table_from_file(file, train.preprocess)
         assert torch.equal(rows, train.batch(range(10))[0])
-        assert labels == [str(number) for number in range(1, 11)]
+        assert labels == [f"{Path(file).name}:{number}" for number in range(1, 11)]
     without = {name: COLUMNS[name] for name in ("fixed", "colour", "age")} | {"more": [None] * 10}
     for file in both(tmp_path, without).values():
         assert torch.equal(table_from_file(file, train.preprocess)[0], rows)
@@ -245,7 +246,7 @@ def test_numbers_survive_a_csv(tmp_path_factory, values):
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     columns = {"x": [repr(value) for value in values], "y": [0.5] * len(values)}
     data = open_dataset("csv", "train", file=write_csv(path, columns), test_file=str(path))
-    assert torch.equal(data.features[:, 0], torch.tensor(values, dtype=torch.float32))
+    assert torch.equal(data.features[:, 0], torch.tensor(values, dtype=torch.float64))
 
 
 @given(st.lists(st.text(max_size=5), max_size=10))
@@ -264,18 +265,29 @@ def test_spellings_of_whole_numbers():
 
 
 def test_wrong_tensors_are_named():
-    with pytest.raises(pb.DataError, match="float32"):
-        TableSet(torch.zeros(2, 1, dtype=torch.float64), torch.zeros(2), SOUND)
+    with pytest.raises(pb.DataError, match="float64"):
+        TableSet(torch.zeros(2, 1), torch.zeros(2).double(), SOUND)
     with pytest.raises(pb.DataError, match=r"\(2,\)"):
-        TableSet(torch.zeros(2, 1), torch.zeros(2, 1), SOUND)
+        TableSet(torch.zeros(2, 1).double(), torch.zeros(2, 1).double(), SOUND)
 
 
 def test_subset_and_device_keep_everything_else():
-    data = TableSet(torch.rand(5, 1), torch.arange(5), SOUND, ("a",), support=(0,))
+    data = TableSet(torch.rand(5, 1).double(), torch.arange(5), SOUND, ("a",), support=(0,))
     part = data.subset([4, 0]).to("cpu")
     assert part.targets.tolist() == [4, 0]
     assert torch.equal(part.features, data.features[[4, 0]])
     assert (part.preprocess, part.classes, part.support) == (SOUND, ("a",), (0,))
+
+
+def test_large_numbers_with_small_differences_keep_them(tmp_path):
+    times = [1_700_000_000 + n for n in range(40)]
+    lines = [f"{t},{1e8 + n / 10}" for n, t in enumerate(times)]
+    (tmp_path / "a.csv").write_text("\n".join(["time,y", *lines]) + "\n")
+    data = open_dataset("csv", "train", file=tmp_path / "a.csv", task="regression")
+    x, y = data.batch(range(len(data)))
+    assert x.dtype == y.dtype == torch.float32
+    assert len(x.unique()) == len(y.unique()) == len(data)
+    assert float(y.std()) == pytest.approx(1, abs=0.05)
 
 
 def test_parquet_without_its_package_says_what_to_install(tmp_path, monkeypatch):

@@ -89,12 +89,15 @@ def _row(name: str, module: nn.Module, seen: set[int]) -> AuditRow:
         posteriors = {n: module.posterior(n) for n in module.posteriors}
         plain, estimator = module.plain_class, module.estimator
     own = {n: p for n, p in module._parameters.items() if p is not None}
+    random = [p for p in posteriors.values() if p.is_random]
+    exact = [p for p in posteriors.values() if not p.is_random]
     return AuditRow(
         name=name,
         type=plain.__name__,
-        status="bayesian" if posteriors else "deterministic" if own else "-",
-        weights=sum(prod(p.shape) for p in _unseen(posteriors.values(), seen)),
-        deterministic=sum(p.numel() for p in _unseen(own.values(), seen)),
+        status="bayesian" if random else "deterministic" if own or exact else "-",
+        weights=sum(prod(p.shape) for p in _unseen(random, seen)),
+        deterministic=sum(p.numel() for p in _unseen(own.values(), seen))
+        + sum(prod(p.shape) for p in _unseen(exact, seen)),
         estimator=estimator,
         why=_why(module, posteriors, list(own)),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import estimator_of, set_estimator
 
 NOISE = "noise_log_std"
@@ -34,7 +35,12 @@ class Description:
 
     def to_json(self) -> str:
         """As JSON text."""
-        return json.dumps(asdict(self), sort_keys=True)
+        try:
+            return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise PocketBayesError(
+                f"a model's description must be JSON (text, finite numbers, lists, dicts): {error}"
+            ) from error
 
     @classmethod
     def from_json(cls, text: str) -> "Description":
@@ -79,7 +85,8 @@ def update_description(model: nn.Module, **facts: Any) -> None:
 
 
 def set_description(model: nn.Module, description: Description) -> None:
-    """Replaces the whole description."""
+    """Replaces the whole description, which must be storable."""
+    description.to_json()
     home(model)._pocketbayes = description  # type: ignore[assignment]
 
 

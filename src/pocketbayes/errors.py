@@ -26,6 +26,11 @@ class TrainingError(PocketBayesError):
     """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""
 
 
+def printable(text: str) -> str:
+    """The text with control characters, which would drive a terminal, spelled out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def nearest(word: object, known: Iterable[str]) -> str:
     """A hint: the known word that looks most like this one."""
     close = difflib.get_close_matches(str(word), list(known), n=1)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pocketbayes import metrics
 from pocketbayes.batches import unpack
+from pocketbayes.convert import named_posteriors
 from pocketbayes.elbo import matched_target
 from pocketbayes.errors import DataError
 from pocketbayes.layers import estimator_of
@@ -123,10 +124,16 @@ def evaluate(
     return Record(
         num_examples=sum(map(len, targets)),
         num_samples=predictions[0].num_samples,
-        estimator=estimator or estimator_of(model),
+        estimator=_estimator(model, estimator),
         seconds=time.perf_counter() - begin,
         **found,
     )
+
+
+def _estimator(model: nn.Module, chosen: str | None) -> str:
+    """How the draws were made; "none" for a model in which nothing is random."""
+    random = any(posterior.is_random for _, posterior in named_posteriors(model))
+    return chosen or (estimator_of(model) if random else "none")
 
 
 def _classification(predictions: list[Any], targets: list[Tensor]) -> dict[str, Any]:

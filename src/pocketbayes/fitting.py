@@ -115,6 +115,8 @@ def fit(
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
     require_module(model)
+    if isinstance(model, Ensemble):
+        raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
     require_count(epochs, "epochs", least=0)
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
@@ -164,7 +166,7 @@ def _fit_members(
     directory = None if out is None else prepare_directory(out)
     members, history, seconds = [], list[dict[str, Any]](), 0.0
     for number in range(count):
-        if progress:
+        if progress and int(os.environ.get("RANK", 0)) == 0:
             print(f"member {number + 1} of {count}", file=sys.stderr)
         member, member_seed = (
             copy.deepcopy(model),

@@ -6,6 +6,7 @@ module turns them into flags, so that adding one adds its flags.
 
 import inspect
 import re
+import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -42,7 +43,7 @@ class Flag:
         if self.is_list:
             parts = value.split(",") if isinstance(value, str) else value
             if not isinstance(parts, list | tuple):
-                raise UsageError(f"{where}{self.name} must be a list; got {value!r}")
+                raise UsageError(f"{where}{self.name} must be a list; got {reprlib.repr(value)}")
             return tuple(self._single(_from_text(p, self.kind), where) for p in parts if p != "")
         return self._single(value, where)
 
@@ -56,7 +57,7 @@ class Flag:
         if isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool)):
             return value
         words = _WORDS.get(self.kind, "a path")
-        raise UsageError(f"{where}{self.name} must be {words}; got {value!r}")
+        raise UsageError(f"{where}{self.name} must be {words}; got {reprlib.repr(value)}")
 
     def parameter(self) -> inspect.Parameter:
         """The same as a parameter that typer understands; None says that it was not given."""

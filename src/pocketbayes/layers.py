@@ -85,7 +85,8 @@ class EmbeddingLayer(SampledLayer):
     def value(self, name: str) -> Tensor:
         """A draw of the table whose padding row is the mean's."""
         draw = super().value(name)
-        if self.padding_idx is None or self.estimator == "mean" or self._held is not None:
+        exact = self.estimator == "mean" or not self.posterior(name).is_random
+        if self.padding_idx is None or exact or self._held is not None:
             return draw
         rows = torch.arange(draw.shape[0], device=draw.device).unsqueeze(1)
         return torch.where(rows == self.padding_idx, self.posterior(name).expectation(), draw)

@@ -1,5 +1,6 @@
 """Predictions that know how sure they are: averages over draws of the network."""
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,7 +37,8 @@ def predict(
 ) -> Prediction:
     """Predicts with uncertainty by averaging `num_samples` draws of the network.
 
-    A deterministic network is run once, an ensemble of such once per member.
+    A deterministic network, or the mean of a Bayesian one, is run once; an ensemble of such once
+    per member.
     The model's mode and parameters are left as they were, also after an error; so are the
     global random generators if `generator` is given.
 
@@ -89,7 +91,7 @@ def predict(
         _ready_to_predict(model, estimator),
         _seeded(generator, device),
     ):
-        passes = _passes(model, num_samples)
+        passes = _passes(model, num_samples, estimator)
         for batch in batches:
             draws = _draws(passes, batch.to(device))
             if likelihood == "gaussian":
@@ -101,13 +103,13 @@ def predict(
     return _joined(parts, single)
 
 
-def _passes(model: nn.Module, num_samples: int) -> list[nn.Module]:
-    """The network to run for each draw; members of an ensemble take turns."""
+def _passes(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
+    """The network to run for each draw; members of an ensemble take turns, all equally often."""
     members = members_of(model)
     random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    if not random and not describe(model).keeps_dropout:
+    if estimator == "mean" or not (random or describe(model).keeps_dropout):
         return members
-    return [members[i % len(members)] for i in range(max(num_samples, len(members)))]
+    return members * math.ceil(num_samples / len(members))
 
 
 def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
@@ -214,7 +216,7 @@ def _ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]
     estimators = [(module, module.estimator) for _, module in bayesian_modules(model)]
     try:
         model.eval()
-        if describe(model).keeps_dropout:
+        if describe(model).keeps_dropout and estimator != "mean":
             for module in dropout_modules(model):
                 module.training = True
         if estimator is not None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from pocketbayes.errors import printable
 
 _WIDE = 160
 
@@ -28,24 +31,24 @@ def console() -> Console:
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
     """Two columns: name and value."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=Text(title), title_justify="left", show_header=False)
     table.add_column("name", style="bold")
     table.add_column("value", overflow="fold")
     for name, value in flattened(facts):
-        table.add_row(name, as_text(name, value))
+        table.add_row(name, Text(as_text(name, value)))
     return table
 
 
 def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """One column per key, numbers to the right."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(title), title_justify="left")
     for name in rows[0]:
         numeric = not isinstance(rows[0][name], str)
         table.add_column(
             name.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
         )
     for row in rows:
-        table.add_row(*(as_text(name, value) for name, value in row.items()))
+        table.add_row(*(Text(as_text(name, value)) for name, value in row.items()))
     return table
 
 
@@ -68,4 +71,4 @@ def as_text(name: str, value: Any) -> str:
         return f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value)
+    return printable(str(value))

@@ -35,7 +35,10 @@ class Container:
 def packed(description: dict[str, Any], sections: dict[str, Tensor]) -> bytes:
     """The file as bytes; equal content gives equal bytes."""
     head = {"version": VERSION, "sha256": _NO_DIGEST} | description
-    text = json.dumps(head, sort_keys=True, separators=(",", ":"))
+    try:
+        text = json.dumps(head, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"the model's description is not JSON: {error}") from error
     flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in sections.items()}
     data: bytes = safetensors.torch.save(flat, {_KEY: text})
     digest = hashlib.sha256(data).hexdigest()

@@ -70,8 +70,9 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
         "state": sorted(state),
     }
     data = packed(description, sections)
+    summary = _summary(unpacked(data))
     write_container(Path(path), data)
-    return _summary(unpacked(data))
+    return summary
 
 
 def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Module:

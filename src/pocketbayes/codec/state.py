@@ -17,8 +17,11 @@ def plain_state(model: nn.Module) -> dict[str, Tensor]:
     for name, value in model.state_dict(keep_vars=True).items():
         if name.startswith(inside) or is_description(name):
             continue
-        if not isinstance(value, Tensor):
-            raise PocketBayesError(f"{name} is a {type(value).__name__}: a file holds tensors only")
+        if not isinstance(value, Tensor) or name.endswith("_extra_state"):
+            raise PocketBayesError(
+                f"{name} is a {type(value).__name__} that is neither parameter nor buffer; a file "
+                "holds tensors only"
+            )
         if id(value) not in seen:
             seen.add(id(value))
             found[name] = value

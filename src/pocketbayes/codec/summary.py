@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 from pocketbayes.codec.container import Container
+from pocketbayes.errors import printable
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,13 @@ class FileSummary:
         ]
 
     def __str__(self) -> str:
-        lines = [f"{name:<16} {value}" for name, value in self.facts()]
+        lines = [f"{name:<16} {printable(value)}" for name, value in self.facts()]
         width = max((len(s.name) for s in self.sections), default=7)
         lines += ["", f"{'section':<{width}}  coding  dtype     {'bytes':>12}  shape"]
         for s in self.sections:
             shape = "x".join(map(str, s.shape)) or "scalar"
-            lines.append(f"{s.name:<{width}}  {s.coding:<6}  {s.dtype:<8}  {s.bytes:>12,}  {shape}")
+            name = printable(s.name)
+            lines.append(f"{name:<{width}}  {s.coding:<6}  {s.dtype:<8}  {s.bytes:>12,}  {shape}")
         return "\n".join(lines)
 
     __repr__ = __str__

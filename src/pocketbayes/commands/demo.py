@@ -94,7 +94,7 @@ def run_demo(options: DemoOptions, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
-    title = f"{len(test)} test digits of writers not seen in training; OOD: {len(photos)} photos"
+    title = f"{len(test)} test digits of other writers; OOD: {len(photos)} pieces of photographs"
     console().print(rows_table(title, rows))
     console().print(_digit_table(test, chosen, last.inside))
     print(

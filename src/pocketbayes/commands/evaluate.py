@@ -46,7 +46,7 @@ class EvaluateOptions:
         data: data set to measure on; of a run, the one it was trained on
         root: folder that holds the data; else $POCKETBAYES_DATA.
         split: test, validation (the part of the training data held back by train) or train.
-        validation: share of the training data that train held back.
+        validation: share of the training data that train held back; of a run, its own.
         ood: another data set, which the model should be unsure about.
         ood_root: folder that holds it; else as root.
         model: network of a plain safetensors file with weights, or package.module:factory.
@@ -62,7 +62,7 @@ class EvaluateOptions:
     data: str | None = None
     root: Path | None = None
     split: str = "test"
-    validation: float = 0.1
+    validation: float | None = None
     ood: str | None = None
     ood_root: Path | None = None
     model: str | None = None
@@ -146,15 +146,32 @@ def _model_and_data(
             raise UsageError(f"{target} holds weights alone: say which network, --model NAME")
         dataset = opened_data(name, split, options.root, data_options)
         dataset = normalised_as(dataset, options.normalize)
-        return deterministic_model(target, options.model, dataset, {}), dataset
+        model = deterministic_model(target, options.model, dataset, {})
+        return model, _part(dataset, target, options)
+    if options.normalize != "data":
+        raise UsageError("--normalize is for plain weights; a model file knows its own")
     model = opened_model(target, options.model)
     dataset = opened_data(name, split, options.root, data_options, describe(model))
     _require_same_classes(name, dataset, describe(model))
-    if options.split != "test":
-        train, held_back = with_validation(cast(Any, dataset), options.validation)
-        part = held_back if options.split == "validation" else train
-        dataset = replace(part, preprocess=dataset.preprocess)
-    return model, dataset
+    return model, _part(dataset, target, options)
+
+
+def _part(dataset: Dataset, target: Path, options: EvaluateOptions) -> Dataset:
+    """The test set as it is, or the part of the training set that `train` made of it."""
+    if options.split == "test":
+        return dataset
+    share = options.validation
+    if share is None and target.is_dir():
+        share = read_run_config(target).get("validation")
+    if share is None:
+        raise UsageError(f"--split {options.split} needs --validation, the share held back")
+    if share == 0:
+        if options.split == "validation":
+            raise UsageError(f"{target} held nothing back: there is no validation part")
+        return dataset
+    train, held_back = with_validation(cast(Any, dataset), share)
+    part = held_back if options.split == "validation" else train
+    return cast(Dataset, replace(part, preprocess=dataset.preprocess))
 
 
 def _require_same_classes(name: str, dataset: Dataset, known: Description) -> None:

@@ -17,11 +17,14 @@ from torch import nn
 
 from pocketbayes.codec import inspect as inspected
 from pocketbayes.codec import load
-from pocketbayes.commands.runs import CONFIG, MODEL, read_run_config
+from pocketbayes.commands.runs import CONFIG, MODEL
 from pocketbayes.convert import bayesianize_
 from pocketbayes.data import DATASETS, ImageSet, TableSet, open_dataset
-from pocketbayes.description import Description, update_description
-from pocketbayes.errors import DataError, PocketBayesError
+from pocketbayes.data.pixels import image_form
+from pocketbayes.data.tables import checked_table_preprocess
+from pocketbayes.description import Description, describe, update_description
+from pocketbayes.environment import DEVICES
+from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.flags import UsageError
 from pocketbayes.methods.base import make_points_
 from pocketbayes.models import build_network
@@ -33,6 +36,8 @@ Dataset = ImageSet | TableSet
 
 def chosen_device(name: str) -> torch.device:
     """The device of this name; "auto": a GPU if there is one, each process its own."""
+    if name not in DEVICES:
+        raise UsageError(f"--device must be one of {', '.join(DEVICES)}; got {name!r}")
     if name == "cuda" and not torch.cuda.is_available():
         raise PocketBayesError("--device cuda, but torch sees no CUDA device; use cpu or auto")
     if name == "cpu" or not torch.cuda.is_available():
@@ -60,6 +65,11 @@ def opened_data(
         raise DataError(f"the model takes {known.preprocess.get('kind')}s, but {name} has others")
     if isinstance(found, ImageSet):
         return found.fitted(known.preprocess)
+    columns, wanted = (
+        [column["name"] for column in p["columns"]] for p in (found.preprocess, known.preprocess)
+    )
+    if columns != wanted:
+        raise DataError(f"the model takes the columns {wanted}; {name} has {columns}")
     return replace(found, preprocess=known.preprocess)
 
 
@@ -115,17 +125,31 @@ def with_weights(net: nn.Module, path: Path) -> nn.Module:
 
 
 def opened_model(target: Path, model: str | None) -> nn.Module:
-    """The model in a run directory or a file; `model` is for networks that it cannot name."""
+    """The model in a run directory or a file.
+
+    A network of the user's own comes from `model`, as typed, never from the run's config: a
+    directory from elsewhere must not choose what is imported.
+    """
     path = target / MODEL if target.is_dir() else target
     if target.is_dir() and not path.exists():
         if not (target / CONFIG).exists():
             raise PocketBayesError(f"{target} is not a run: it holds no {CONFIG}")
         raise PocketBayesError(f"{target} is not finished: pocketbayes train --resume {target}")
-    if target.is_dir():
-        model = model or str(read_run_config(target).get("model"))
     if model is None or ":" not in model:
-        return load(path)
-    return load(path, _own_factory_net(path, model))
+        return _checked(load(path), path)
+    return _checked(load(path, _own_factory_net(path, model)), path)
+
+
+def _checked(model: nn.Module, path: Path) -> nn.Module:
+    """The model, if what its file says of inputs and classes makes sense."""
+    known = describe(model)
+    if known.preprocess is not None:
+        try:
+            check = {"image": image_form, "table": checked_table_preprocess}
+            check.get(str(known.preprocess.get("kind")), image_form)(known.preprocess)
+        except DataError as error:
+            raise FormatError(f"{path}: {error}") from error
+    return model
 
 
 def deterministic_model(
@@ -145,13 +169,15 @@ def deterministic_model(
     return model.eval()
 
 
-def in_units(record: Mapping[str, Any], preprocess: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A record of a regression in the target's own units, not in standard deviations."""
-    target = (preprocess or {}).get("target", {})
-    if record["likelihood"] != "gaussian" or "std" not in target:
-        return dict(record)
-    scale = target["std"]
-    return dict(record) | {"rmse": record["rmse"] * scale, "nll": record["nll"] + math.log(scale)}
+def in_units(numbers: Mapping[str, Any], preprocess: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Numbers of a regression in the target's own units, not in standard deviations."""
+    scale = (preprocess or {}).get("target", {}).get("std", 1.0)
+    return {
+        name: value * scale if name == "rmse"
+        else value + math.log(scale) if name in ("nll", "loss")
+        else value
+        for name, value in numbers.items()
+    }  # fmt: skip
 
 
 def _own_factory_net(path: Path, model: str) -> nn.Module:

@@ -16,12 +16,12 @@ from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import images_from_files, normalised, table_from_file
 from pocketbayes.description import Description, describe
-from pocketbayes.errors import DataError, PocketBayesError
+from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.prediction import predict
 from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 from pocketbayes.progress import tracked
 
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".txt", ".parquet", ".pq")
 SURE = 0.9
 _CHUNK = 256
 
@@ -120,6 +120,11 @@ def _prepared(paths: list[Path], known: Description, skip_bad: bool) -> tuple[li
 
 def _rows(names: list[str], pred: Prediction, known: Description) -> list[dict[str, Any]]:
     if isinstance(pred, ClassPrediction):
+        count = pred.probs.shape[1]
+        if known.class_names is not None and len(known.class_names) != count:
+            raise FormatError(
+                f"the model has {count} outputs but the names of {len(known.class_names)} classes"
+            )
         return [_class_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
     assert isinstance(pred, ValuePrediction)
     target = (known.preprocess or {}).get("target", {})

@@ -17,13 +17,18 @@ CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
 def start_run(out: Path, config: Mapping[str, Any]) -> Path:
     """Makes the directory and writes the config into it; work of another run is left be."""
     directory = prepare_directory(out)
-    if (directory / MODEL).exists() or any(directory.rglob(CHECKPOINT)):
+    if (directory / MODEL).exists() or has_checkpoint(directory):
         raise PocketBayesError(
             f"{directory} already holds a run: go on with --resume {directory}, or choose another "
             "--out"
         )
     write_text(directory / CONFIG, yaml.safe_dump(plain(config), sort_keys=False))
     return directory
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether training has left something to go on from, in one network or in a member."""
+    return any(True for place in ("", "member-*/") for _ in directory.glob(place + CHECKPOINT))
 
 
 def read_run_config(directory: Path) -> dict[str, Any]:

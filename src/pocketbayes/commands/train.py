@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import torch
 
-from pocketbayes.checkpoints import NAME as CHECKPOINT
 from pocketbayes.codec import save
 from pocketbayes.commands.opening import (
     Dataset,
@@ -22,10 +21,17 @@ from pocketbayes.commands.opening import (
     opened_data,
     with_weights,
 )
-from pocketbayes.commands.runs import MODEL, plain, read_run_config, start_run, write_metrics
+from pocketbayes.commands.runs import (
+    MODEL,
+    has_checkpoint,
+    plain,
+    read_run_config,
+    start_run,
+    write_metrics,
+)
 from pocketbayes.convert import bayesianize_
 from pocketbayes.data import DATASETS, MemoryLoader, with_validation
-from pocketbayes.errors import nearest
+from pocketbayes.errors import nearest, require_count
 from pocketbayes.evaluation import evaluate
 from pocketbayes.fitting import FitResult, fit
 from pocketbayes.flags import (
@@ -34,6 +40,7 @@ from pocketbayes.flags import (
     merged,
     options_in,
     require_all_taken,
+    shown,
     take,
     with_choices,
 )
@@ -42,6 +49,7 @@ from pocketbayes.models import MODELS
 
 _EVALUATION_BATCH = 500
 _TRAINING_NUMBERS = ("loss", "nll", "kl", "accuracy", "rmse")
+_MAY_CHANGE = ("root", "device", "compile", "num_samples")
 _FILLED_IN = ("input_shape", "num_outputs", "split", "root", "like", "classes")
 
 
@@ -151,12 +159,24 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
 
 
 def resumed(directory: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
-    """The plan of an earlier run; options given now win."""
+    """The plan of an earlier run; only what does not bear on its result may change.
+
+    A network of the user's own must be named again: a directory from elsewhere must not choose
+    what is imported.
+    """
     known = {
         name: flags[name].parsed(value, "")
         for name, value in read_run_config(directory).items()
         if value is not None and name in flags
     }
+    for name, value in given.items():
+        if name not in _MAY_CHANGE and known.get(name) != value:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {shown(value)} is not what {directory} was started "
+                f"with ({shown(known.get(name)) or 'not given'}); start a new run for that"
+            )
+    if ":" in str(known.get("model", "")) and "model" not in given:
+        raise UsageError(f"{directory} trains a network of your own: say --model {known['model']}")
     return planned(known | dict(given) | {"out": directory}, flags)
 
 
@@ -166,7 +186,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     out = options.out or Path("runs", f"{options.data}-{options.model}-{options.method}")
     first = int(os.environ.get("RANK", 0)) == 0
     directory = out if resume or not first else start_run(out, plan.to_config())
-    resume = resume and any(directory.rglob(CHECKPOINT))
+    resume = resume and has_checkpoint(directory)
     device = chosen_device(options.device)
     train, validation = _opened(plan, device)
     try:
@@ -184,7 +204,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "weights": size.weights,
         "epochs": options.epochs,
         "seconds": result.seconds,
-        "train": _last_numbers(result),
+        "train": in_units(_last_numbers(result), train.preprocess),
     }
     if validation is not None:
         generator = torch.Generator().manual_seed(options.seed)
@@ -197,7 +217,8 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
 
 def launched_processes(count: int) -> int | None:
     """Starts this very command in several processes; None in one of them, or if there is one."""
-    if count <= 1 or "WORLD_SIZE" in os.environ:
+    require_count(count, "--processes")
+    if count == 1 or "WORLD_SIZE" in os.environ:
         return None
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     program = [f"--nproc-per-node={count}", "-m", "pocketbayes", *sys.argv[1:]]

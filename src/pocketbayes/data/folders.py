@@ -54,6 +54,8 @@ def imagefolder(
         train, names = None, classes if classes is not None else class_names(folder)
     files = labelled_files(folder, names)
     images, kept = images_from_files(files, like, skip_bad)
+    if not kept:
+        raise DataError(f"none of the {len(files)} pictures in {folder} can be read")
     labels = torch.tensor([files[path] for path in kept])
     if train == folder:
         like = _measurements[_fingerprint(files, like)] = like | measured(images)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Pillow knows more, some of which start other programs (EPS).
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
 _MOST_PIXELS = 89_478_485  # where Pillow begins to suspect a decompression bomb
+_MOST_ELONGATED = 64  # how many times the wanted size a picture may become before it is cut
 _MANY = 200  # files that take long enough to show how far reading has come
 _DEEP_GREY = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
@@ -40,9 +41,12 @@ def images_from_files(
         skip_bad: pass over a file that cannot be read, saying so on stderr, instead of an error.
 
     Returns:
-        uint8 images (N, channels, height, width), and the paths of those that were read.
+        uint8 images (N, channels, height, width), and the paths of those that were read; with
+        `skip_bad` that may be none.
     """
     form, files = image_form(preprocess), [Path(path) for path in paths]
+    if form.channels not in (1, 3):
+        raise DataError(f"a picture has 1 or 3 channels; the model wants {form.channels}")
     pixels = np.empty((len(files), form.channels, form.height, form.width), np.uint8)
 
     def fill(number: int) -> str:
@@ -60,8 +64,6 @@ def images_from_files(
     for fault in filter(None, faults):
         print(f"skipped: {fault}", file=sys.stderr)
     kept = [number for number, fault in enumerate(faults) if not fault]
-    if not kept:
-        raise DataError(f"none of the {len(files)} pictures can be read")
     whole = torch.from_numpy(pixels)
     return (whole if len(kept) == len(files) else whole[kept]), [files[n] for n in kept]
 
@@ -70,8 +72,6 @@ def read_picture(path: Path, form: ImageForm) -> Bytes:
     """One picture as bytes (channels, height, width)."""
     from PIL import Image, ImageOps
 
-    if form.channels not in (1, 3):
-        raise DataError(f"a picture has 1 or 3 channels; the model wants {form.channels}")
     with reading(path, "a picture"), Image.open(path, formats=_FORMATS) as image:
         if image.width * image.height > _MOST_PIXELS:
             raise DataError(
@@ -80,7 +80,7 @@ def read_picture(path: Path, form: ImageForm) -> Bytes:
             )
         upright = ImageOps.exif_transpose(image)
         plain = _opaque(upright, path).convert("L" if form.channels == 1 else "RGB")
-        array = np.asarray(_in_size(plain, form))
+        array = np.asarray(_in_size(plain, form, path))
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
@@ -110,7 +110,7 @@ def _eight_bits(levels: np.ndarray, path: Path) -> Bytes:
     return ((levels * 255 + 32767) // 65535).astype(np.uint8)
 
 
-def _in_size(image: "Image", form: ImageForm) -> "Image":
+def _in_size(image: "Image", form: ImageForm, path: Path) -> "Image":
     """Resized by Pillow's bilinear filter, which is antialiased; stretched or cut to shape."""
     from PIL import Image
 
@@ -120,6 +120,11 @@ def _in_size(image: "Image", form: ImageForm) -> "Image":
     if not form.crops:
         return image.resize((width, height), Image.Resampling.BILINEAR)
     tall, wide = covering_size((image.height, image.width), (height, width))
+    if tall * wide > _MOST_ELONGATED * height * width:
+        raise DataError(
+            f"{path} is {image.width} x {image.height} pixels, too long and narrow to be cut to "
+            f"{width} x {height}"
+        )
     left, top = (wide - width) // 2, (tall - height) // 2
     covering = image.resize((wide, tall), Image.Resampling.BILINEAR)
     return covering.crop((left, top, left + width, top + height))

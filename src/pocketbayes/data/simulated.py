@@ -121,5 +121,4 @@ def _simulation(
 def _table(x: Floats, y: Floats, support: tuple[int, ...]) -> TableSet:
     columns = [{"name": f"x{number + 1}"} for number in range(x.shape[1])]
     layout: dict[str, Any] = {"kind": "table", "columns": columns, "target": {"name": "y"}}
-    features, targets = (torch.from_numpy(array.astype(np.float32)) for array in (x, y))
-    return TableSet(features, targets, layout, support=support)
+    return TableSet(torch.from_numpy(x), torch.from_numpy(y), layout, support=support)

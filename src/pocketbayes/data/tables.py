@@ -77,8 +77,8 @@ class TableSet:
     """Rows of a table: features (N, D) as read, categories one-hot; and targets (N,).
 
     Args:
-        features: float32, not standardised.
-        targets: int64 classes, or float32 values, not standardised.
+        features: float64, not standardised; float32 would lose large numbers with small spread.
+        targets: int64 classes, or float64 values, not standardised.
         preprocess: {"kind": "table", "columns": [...], "target": {...}}. A column of numbers is
             {"name", "mean", "std"}, one of categories {"name", "values"}; the target has a
             "name" and, in a regression, "mean" and "std".
@@ -93,17 +93,17 @@ class TableSet:
     support: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.features.dtype != torch.float32 or self.features.dim() != 2:
+        if self.features.dtype != torch.float64 or self.features.dim() != 2:
             raise DataError(
                 f"features are {self.features.dtype} of shape {tuple(self.features.shape)}; they "
-                "must be float32 of (N, D)"
+                "must be float64 of (N, D)"
             )
-        if self.targets.dtype not in (torch.int64, torch.float32) or (
+        if self.targets.dtype not in (torch.int64, torch.float64) or (
             self.targets.shape != self.features.shape[:1]
         ):
             raise DataError(
                 f"targets are {self.targets.dtype} of shape {tuple(self.targets.shape)}; they "
-                f"must be int64 or float32 of ({len(self.features)},)"
+                f"must be int64 or float64 of ({len(self.features)},)"
             )
 
     def __len__(self) -> int:
@@ -142,17 +142,17 @@ class TableSet:
         """Uploaded once, not with every batch; usable in training even if first used elsewhere."""
         with torch.inference_mode(False):
             mean, std = feature_scale(self.preprocess["columns"])
-            return mean.float().to(self.device), std.float().to(self.device)
+            return mean.to(self.device), std.to(self.device)
 
     def batch(self, index: Index, augment: bool = False) -> tuple[Tensor, Tensor]:
-        """Standardised features and targets of these rows; nothing in a table can be augmented."""
+        """Standardised features and targets of these rows, as float32; nothing is augmented."""
         rows = row_numbers(index, self.device)
         mean, std = self._scale
         targets = self.targets.index_select(0, rows)
         if self.likelihood == "gaussian":
             scale = self.preprocess["target"]
-            targets = (targets - scale["mean"]) / scale["std"]
-        return (self.features.index_select(0, rows) - mean) / std, targets
+            targets = ((targets - scale["mean"]) / scale["std"]).float()
+        return ((self.features.index_select(0, rows) - mean) / std).float(), targets
 
     def refitted(self) -> "TableSet":
         """The same rows, standardised by their own means and stds."""

@@ -65,13 +65,13 @@ def table_from_file(path: Path | str, preprocess: dict[str, Any]) -> tuple[Tenso
         preprocess: that of the model.
 
     Returns:
-        Standardised features (N, D), and the number of each row as text, from "1".
+        Standardised features (N, D) in float32, and a name for each row, "file:1" and so on.
     """
     columns = checked_table_preprocess(preprocess)["columns"]
     frame = _read(str(path), None)
     mean, std = feature_scale(columns)
-    features = (encoded(frame, columns) - mean.float()) / std.float()
-    return features, [str(row + 1) for row in range(frame.rows)]
+    features = ((encoded(frame, columns) - mean) / std).float()
+    return features, [f"{Path(path).name}:{row + 1}" for row in range(frame.rows)]
 
 
 def split_rows(rows: int, split: str) -> Tensor:
@@ -127,9 +127,9 @@ def encoded(frame: Frame, columns: list[dict[str, Any]]) -> Tensor:
         source = frame.columns[column["name"]]
         if "values" in column:
             chosen = _places(source, column["values"])
-            parts.append(np.eye(len(column["values"]), dtype=np.float32)[chosen])
+            parts.append(np.eye(len(column["values"]))[chosen])
         else:
-            parts.append(source.numbers().astype(np.float32)[:, None])
+            parts.append(source.numbers()[:, None])
     return torch.from_numpy(np.concatenate(parts, axis=1))
 
 
@@ -197,7 +197,7 @@ def _labels(goal: Column, classes: tuple[str, ...]) -> Tensor:
 
 
 def _values(goal: Column) -> Tensor:
-    return torch.from_numpy(goal.numbers().astype(np.float32))
+    return torch.from_numpy(goal.numbers().astype(np.float64))
 
 
 def _read(name: str, root: Path | None) -> Frame:

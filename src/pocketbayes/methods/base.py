@@ -104,7 +104,8 @@ def make_points_(model: nn.Module) -> None:
     """Turns every posterior into a point at its mean."""
     for name, posterior in list(named_posteriors(model)):
         if posterior.is_random:
-            mean = posterior.expectation().detach().clone()
+            trainable = any(p.requires_grad for p in posterior.parameters())
+            mean = nn.Parameter(posterior.expectation().detach().clone(), trainable)
             replace_posterior(model, name, Point(mean, float(posterior.prior_std)))
 
 

@@ -39,17 +39,20 @@ class DeepEnsemble(Deterministic):
 
 @torch.no_grad()
 def restart_(model: nn.Module) -> None:
-    """Draws all weights of a network anew, by the rules of its own modules.
+    """Draws all weights of a network anew, by the rules of its own modules; frozen ones stay.
 
     Raises:
         PocketBayesError: a module has parameters but no `reset_parameters`.
     """
     _require_resets(model)
     make_points_(model)
+    frozen = [(p, p.clone()) for p in model.parameters() if not p.requires_grad]
     for module in reversed(list(model.modules())):
         reset = _reset_of(module)
         if reset is not None:
             reset()
+    for parameter, value in frozen:
+        parameter.copy_(value)
 
 
 def _require_resets(model: nn.Module) -> None:

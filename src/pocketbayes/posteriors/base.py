@@ -20,10 +20,12 @@ class Posterior(nn.Module, ABC):
     array_names: ClassVar[tuple[str, ...]]
     prior_std: Tensor
 
-    def __init__(self, prior_std: float, like: Tensor) -> None:
+    def __init__(self, prior_std: float | Tensor, like: Tensor) -> None:
         super().__init__()
         dtype = like.dtype if like.dtype in (torch.float32, torch.float64) else torch.float32
-        self.register_buffer("prior_std", torch.tensor(prior_std, dtype=dtype, device=like.device))
+        if not isinstance(prior_std, Tensor):
+            prior_std = torch.tensor(prior_std, dtype=dtype, device=like.device)
+        self.register_buffer("prior_std", prior_std)
 
     @property
     @abstractmethod
@@ -70,9 +72,10 @@ def require_real_arrays(*arrays: Tensor) -> None:
         )
 
 
-def prior_std_from(arrays: Mapping[str, Tensor]) -> float:
-    """The prior's std among these arrays: one positive number."""
+def prior_std_from(arrays: Mapping[str, Tensor]) -> Tensor:
+    """The prior's std among these arrays: one positive number, in the type it was stored in."""
     stored = arrays["prior_std"]
     if stored.dim() or not stored.is_floating_point():
         raise PocketBayesError("prior_std must be a single real number")
-    return require_number(float(stored), "prior_std", above=0)
+    require_number(float(stored), "prior_std", above=0)
+    return stored.clone()

@@ -21,7 +21,7 @@ class Gaussian(Posterior):
 
     array_names = ("mean", "log_std", "prior_std")
 
-    def __init__(self, mean: Tensor, log_std: Tensor, prior_std: float) -> None:
+    def __init__(self, mean: Tensor, log_std: Tensor, prior_std: float | Tensor) -> None:
         super().__init__(prior_std, like=mean)
         self.mean = mean if isinstance(mean, nn.Parameter) else nn.Parameter(mean)
         self.log_std = nn.Parameter(log_std, requires_grad=self.mean.requires_grad)

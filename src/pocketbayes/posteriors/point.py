@@ -18,7 +18,7 @@ class Point(Posterior):
     is_random: ClassVar[bool] = False
     array_names = ("mean", "prior_std")
 
-    def __init__(self, mean: Tensor, prior_std: float) -> None:
+    def __init__(self, mean: Tensor, prior_std: float | Tensor) -> None:
         super().__init__(prior_std, like=mean)
         self.mean = mean if isinstance(mean, nn.Parameter) else nn.Parameter(mean)
 
