@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "environment": "",
     "allocation": "",
     "criteria": "",
+    "exchange": "",
     "estimators": "randomness",
     "posteriors": "randomness reuse",
     "reuse": "randomness",

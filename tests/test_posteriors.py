@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from pocketbayes.posteriors import FAMILIES, Gaussian, Point, Posterior
+from pocketbayes.posteriors import FAMILIES, Gaussian, Point, Posterior, Sparse
 from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
 
 
@@ -23,7 +23,14 @@ def point() -> Point:
     return Point(gaussian().mean.detach(), prior_std=0.3)
 
 
-EXAMPLES = {"gaussian": gaussian, "point": point}
+def sparse() -> Sparse:
+    dense = gaussian()
+    index = torch.tensor([0, 3, 4, 11, 12, 20, 29])
+    mean, log_std = (t.detach().flatten()[index] for t in (dense.mean, dense.log_std))
+    return Sparse(index, mean, log_std, (6, 5), prior_std=0.3)
+
+
+EXAMPLES = {"gaussian": gaussian, "point": point, "sparse": sparse}
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -42,6 +49,10 @@ def test_moments_are_those_of_the_samples(family):
         assert torch.equal(draws, mean.expand_as(draws))
         assert not variance.any()
         return
+    active = variance > 0
+    assert not draws[:, ~active].any()
+    assert not mean[~active].any()
+    draws, mean, variance = draws[:, active], mean[active], variance[active]
     z_mean = (draws.mean(0) - mean) / (variance / n).sqrt()
     z_variance = (draws.var(0) / variance - 1) / math.sqrt(2 / (n - 1))
     assert z_mean.abs().max() < 5.2

@@ -3,7 +3,12 @@
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
 from pocketbayes.posteriors.point import Point
+from pocketbayes.posteriors.sparse import Sparse
 
-FAMILIES: dict[str, type[Posterior]] = {"gaussian": Gaussian, "point": Point}
+FAMILIES: dict[str, type[Posterior]] = {
+    "gaussian": Gaussian,
+    "point": Point,
+    "sparse": Sparse,
+}
 
-__all__ = ["FAMILIES", "Gaussian", "Point", "Posterior"]
+__all__ = ["FAMILIES", "Gaussian", "Point", "Posterior", "Sparse"]

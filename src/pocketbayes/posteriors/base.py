@@ -27,6 +27,12 @@ class Posterior(nn.Module, ABC):
             prior_std = torch.tensor(prior_std, dtype=dtype, device=like.device)
         self.register_buffer("prior_std", prior_std)
 
+    def prior(self, other: float | Tensor | None = None) -> Tensor:
+        """The prior's std, or another in its type and on its device."""
+        if other is None:
+            return self.prior_std
+        return torch.as_tensor(other, dtype=self.prior_std.dtype, device=self.prior_std.device)
+
     @property
     @abstractmethod
     def shape(self) -> torch.Size:
