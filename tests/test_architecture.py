@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "plots": "extras",
     "flags": "",
     "commands": "checkpoints codec convert data description environment evaluation fitting flags"
-    " methods models plots prediction predictive progress tables",
+    " estimators methods models plots prediction predictive progress tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",

@@ -74,6 +74,7 @@ def work(tmp_path_factory):
     for number in range(3):
         Image.fromarray(images[number, 0].numpy()).save(folder / f"digit{number}.png")
     (folder / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\nnot a picture")
+    (folder / "plain.safetensors").write_bytes(b"")
     rng = np.random.default_rng(0)
     size = rng.uniform(20, 200, 300)
     town = rng.choice(["Rome", "Oslo"], 300)
@@ -147,8 +148,8 @@ def test_predict_images(work):
     assert [row["input"] for row in rows] == ["digit0.png", "digit1.png"]
     for row in rows:
         assert row["entropy"] == pytest.approx(row["aleatoric"] + row["epistemic"], abs=1e-5)
-        assert row["sure"] == ("sure" if row["probability"] >= 0.9 else "unsure")
-        assert bool(row["why_not"]) == (row["sure"] == "unsure")
+        assert row["sure"] == (row["probability"] >= 0.9)
+        assert bool(row["why_not"]) == (not row["sure"])
     with open(work / "out.csv") as file:
         stored = list(csv.DictReader(file))
     assert [row["class"] for row in stored] == [row["class"] for row in rows]
@@ -221,8 +222,17 @@ def test_config_files_and_flags(work, quick):
         (["train", "--data", "digits", "--model", "mlp", "--members", "3"], "deep-ensemble"),
         (["train", "--data", "digits", "--model", "no.such:net"], "no.such:net"),
         (["train", "--data", "digits", "--model", "mlp", "--normalize", "imagenet"], "colour"),
-        (["evaluate", "model.safetensors", "--data", "digits"], "--model"),
+        (["evaluate", "plain.safetensors", "--data", "digits"], "--model"),
         (["evaluate", "run", "--device", "gpu"], "auto, cpu, cuda"),
+        (["evaluate", "run", "--split", "dev"], "test, validation, train"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["train", "--data", "digits", "--model", "mlp", "--epochs", "-1"], "--epochs"),
+        (["train", "--data", "digits", "--model", "mlp", "--processes", "0"], "--processes"),
+        (["train", "--data", "digits", "--model", "mlp", "--batch-size", "0"], "--batch-size"),
+        (["train", "--data", "digits", "--model", "mlp", "--validation", "1.5"], "--validation"),
+        (["train", "--data", "digits", "--model", "mlp", "--lr", "nan"], "lr must be finite"),
+        (["train", "--data", "digits", "--model", "mlp", "--device", "tpu"], "auto, cpu, cuda"),
+        (["train", "--data", "csv", "--model", "mlp"], "--data csv needs --file"),
         (["evaluate", "run", "--normalize", "imagenet"], "plain weights"),
         (["predict", "run"], "inputs"),
         (["fly"], "fly"),
@@ -238,13 +248,10 @@ def test_wrong_calls_exit_with_2(work, quick, words, message):
         (["train", "--data", "digits", "--model", "mlp", "--out", "run"], "--resume"),
         (["train", "--data", "digits", "--model", "mlp", "--out", "digit0.png/a"], "cannot write"),
         (["train", "--data", "mnist", "--model", "mlp", "--root", "."], "train-images-idx3-ubyte"),
-        (["train", "--data", "digits", "--model", "mlp", "--epochs", "-1", "--out", "x"], "epochs"),
         (["train", "--data", "digits", "--model", "lenet5", "--out", "x"], "12 x 12"),
         (["train", "--data", "digits", "--model", "mlp", "--method", "mc-dropout", "--out", "x"],
          "dropout=0.1"),
-        (["train", "--data", "digits", "--model", "mlp", "--processes", "0"], "processes"),
         (["train", "--resume", "nowhere"], "nowhere"),
-        (["evaluate", "nowhere", "--data", "digits"], "nowhere"),
         (["evaluate", "run", "--device", "cuda"], "CUDA"),
     ],
 )  # fmt: skip
@@ -295,13 +302,61 @@ def test_a_network_of_ones_own(work, quick):
         "own",
     )
     own = ["--model", "mine:net"]
-    assert "load(path, net)" in quick("evaluate", "own", code=1).stderr
+    assert "say --model" in quick("evaluate", "own", code=2).stderr
     assert json.loads(quick("evaluate", "own", *own, "--json").stdout)["accuracy"] > 0.1
     assert "--model mine:net" in quick("train", "--resume", "own", code=2).stderr
     quick("train", "--resume", "own", *own)
     words = ["predict", "own/model.pocket", "digit0.png"]
-    assert "load(path, net)" in quick(*words, code=1).stderr
+    assert "say --model" in quick(*words, code=2).stderr
     quick(*words, "--model", "mine:net")
+
+
+def test_what_is_wrong_with_a_network_of_ones_own_is_said(work, quick):
+    (work / "odd.py").write_text(
+        "from torch import nn\n"
+        "def raises():\n    raise ValueError('my own mistake')\n"
+        "def seven():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 7))\n"
+    )
+    words = ["train", "--data", "digits", "--epochs", "1", "--out", "odd", "--model"]
+    assert "ValueError: my own mistake" in quick(*words, "odd:raises", code=1).stderr
+    assert "(2, 7); this data needs (2, 10)" in quick(*words, "odd:seven", code=2).stderr
+    assert "PYTHONPATH" in quick(*words, "odd:nothing", code=2).stderr
+
+
+def test_a_run_finds_its_data_again_from_anywhere(work, quick, tmp_path, monkeypatch):
+    words = ["--data", "csv", "--file", "house.csv", "--model", "mlp", *TINY, "--out", "far"]
+    quick("train", *words)
+    done = call("evaluate", work / "far", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["num_examples"] == 60
+    for split in ("train", "test"):
+        for name in ("a", "b"):
+            (work / "pictures" / split / name).mkdir(parents=True)
+            for number in range(2):
+                shutil.copy(work / f"digit{number}.png", work / "pictures" / split / name)
+    words = ["--data", "imagefolder", "--root", "pictures", "--size", "8", "--model", "mlp"]
+    quick("train", *words, *TINY, "--validation", "0.4", "--out", "folder")
+    assert json.loads(quick("evaluate", "folder", "--json").stdout)["num_examples"] == 4
+    (work / "pictures" / "train" / "a" / "note.txt").write_text("not a picture")
+    rows = json.loads(quick("predict", "folder", "pictures/train/a", "--json").stdout)
+    assert len(rows["predictions"]) == 2
+
+
+def test_a_failed_start_leaves_no_run(work, quick):
+    words = ["train", "--data", "csv", "--file", "nowhere.csv", "--model", "mlp", "--out", "failed"]
+    quick(*words, code=1)
+    assert "is not a run" in quick("predict", "failed", "digit0.png", code=1).stderr
+
+
+def test_images_of_another_size_are_not_shrunk_silently(work, quick):
+    rng = np.random.default_rng(0)
+    for stem, array in (
+        ("t10k-images-idx3-ubyte", rng.integers(0, 255, (5, 28, 28), np.uint8)),
+        ("t10k-labels-idx1-ubyte", np.arange(5, dtype=np.uint8)),
+    ):
+        head = np.array([2048 + array.ndim, *array.shape], ">i4").tobytes()
+        (work / stem).write_bytes(head + array.tobytes())
+    done = quick("evaluate", "run", "--data", "mnist", "--root", ".")
+    assert "[1, 28, 28] into [1, 8, 8]" in done.stderr
 
 
 def test_a_run_from_elsewhere_does_not_choose_what_is_imported(work, quick):
@@ -380,7 +435,7 @@ def test_baselines_from_train_to_predict(work, quick, method):
 
 def test_several_processes(work):
     call("train", "--data", "digits", "--model", "mlp", *TINY, "--processes", "2", "--out", "two",
-         "--batch-size", "64", cwd=work)  # fmt: skip
+         "--batch-size", "16", cwd=work)  # fmt: skip
     steps = [
         json.loads((work / run / "history.jsonl").read_text().splitlines()[-1])["step"]
         for run in ("two", "run")
@@ -402,14 +457,14 @@ def test_the_demo(work):
         assert f"{row['file_bytes']:,}" in text
     with Image.open(work / "demo" / "demo.png") as picture:
         assert picture.width > 800
-    assert "ambiguous" in text or "unlike the training data" in text
+    assert "% aleatoric" in text or "% epistemic" in text
     pictures = [work / "demo" / f"digit-{n}.png" for n in (1, 2, 3)]
     shown = re.findall(r"written as (\d)", text)
     rows = json.loads(
         call("predict", "demo/mean-field.pocket", *pictures, "--json", cwd=work).stdout
     )
     assert [row["class"] for row in rows["predictions"]][:2] == shown[:2]
-    assert rows["predictions"][2]["sure"] == "unsure"
+    assert rows["predictions"][2]["sure"] is False
 
 
 @pytest.mark.skipif("POCKETBAYES_DATA" not in os.environ, reason="needs $POCKETBAYES_DATA")

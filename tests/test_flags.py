@@ -7,8 +7,9 @@ import pytest
 
 from pocketbayes.commands.demo import DemoOptions
 from pocketbayes.commands.evaluate import EvaluateOptions, evaluate_flags
+from pocketbayes.commands.planning import TrainOptions, planned, train_flags
 from pocketbayes.commands.predict import PredictOptions
-from pocketbayes.commands.train import TrainOptions, planned, train_flags
+from pocketbayes.commands.train import suitable_batch_size
 from pocketbayes.data import DATASETS
 from pocketbayes.flags import (
     UsageError,
@@ -134,6 +135,7 @@ def test_yaml_values(text, value, tmp_path):
         ("place: 3", "place must be a path"),
         ("- a", "must hold `name: value` lines"),
         ("a: [", "is not YAML"),
+        ("lr: 0.1\nlr: 0.2", "'lr' is given twice"),
         ("!!python/object/apply:os.system [echo]", "is not YAML"),
     ],
 )
@@ -181,6 +183,13 @@ def test_options_that_do_not_belong_together(given, message):
     with pytest.raises(UsageError) as caught:
         planned(given, train_flags())
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("examples", "size"), [(20, 16), (288, 16), (1167, 32), (1500, 64), (50_000, 128)]
+)
+def test_small_data_gets_small_batches(examples, size):
+    assert suitable_batch_size(examples) == size
 
 
 def test_evaluation_has_the_options_of_data_but_not_of_methods():

@@ -14,15 +14,10 @@ import typer
 from pocketbayes import __version__, codec
 from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
+from pocketbayes.commands.planning import planned, resumed, train_flags
 from pocketbayes.commands.predict import PredictOptions, run_prediction
 from pocketbayes.commands.runs import MODEL
-from pocketbayes.commands.train import (
-    launched_processes,
-    planned,
-    resumed,
-    run_training,
-    train_flags,
-)
+from pocketbayes.commands.train import launched_processes, run_training
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.flags import UsageError, add_flags, given_options, options_in
 from pocketbayes.tables import facts_table, rows_table, show
@@ -72,7 +67,7 @@ def train(
     """
     given = given_options(values, config, TRAIN)
     plan = planned(given, TRAIN) if resume is None else resumed(resume, given, TRAIN)
-    code = launched_processes(plan.options.processes)
+    code = launched_processes(plan)
     if code is not None:
         raise typer.Exit(code)
     report = run_training(plan, resume is not None)

@@ -40,6 +40,11 @@ def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise DataError(
             f"the model's output is {tuple(logits.shape)}, the labels are {tuple(labels.shape)}; "
             "a categorical likelihood needs (batch, classes, ...) and (batch, ...)"
+            + (
+                '; for real-valued targets use likelihood="gaussian"'
+                if labels.is_floating_point()
+                else ""
+            )
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise DataError(

@@ -8,7 +8,8 @@ import inspect
 import re
 import reprlib
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -25,6 +26,17 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 class UsageError(PocketBayesError):
     """The command was called wrongly."""
+
+
+@contextmanager
+def as_usage_error() -> Iterator[None]:
+    """Turns what a config says of its values into a fault of the call."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except PocketBayesError as error:
+        raise UsageError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,10 @@ class Flag:
             return value
         words = _WORDS.get(self.kind, "a path")
         raise UsageError(f"{where}{self.name} must be {words}; got {reprlib.repr(value)}")
+
+    def is_required(self) -> bool:
+        """Whether an owner has no default for it."""
+        return inspect.Parameter.empty in self.defaults.values()
 
     def parameter(self) -> inspect.Parameter:
         """The same as a parameter that typer understands; None says that it was not given."""
@@ -153,7 +169,7 @@ def read_config(path: Path | None, flags: Mapping[str, Flag]) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.load(path.read_text(), _StrictLoader)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -170,6 +186,18 @@ def read_config(path: Path | None, flags: Mapping[str, Flag]) -> dict[str, Any]:
         if value is not None:
             given[name] = flags[name].parsed(value, f"{path}: ")
     return given
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe loader, to which a name given twice is an error and not the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys differ."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"{key!r} is given twice")
+        return super().construct_mapping(node, deep)
 
 
 def given_options(

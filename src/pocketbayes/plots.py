@@ -50,16 +50,20 @@ def _binned(confidence: Numbers, right: Numbers, bins: int = 10) -> tuple[Number
     return sums[0] / counts[full], sums[1] / counts[full]
 
 
-def draw_entropies(axes: Any, entropies: Mapping[str, Numbers], title: str) -> None:
-    """Histograms of predictive entropy, in nats, of data the model knows and does not know."""
-    most = max(float(values.max()) for values in entropies.values())
-    edges = np.linspace(0, max(most, 1e-3), 25)
-    for (name, values), colour in zip(entropies.items(), COLOURS, strict=False):
-        share = np.full(len(values), 1 / len(values))
-        axes.hist(values, edges, weights=share, alpha=0.6, label=name, color=colour)
-    axes.set(xlabel="predictive entropy (nats)", ylabel="share of inputs")
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
+def draw_entropies(axes: Any, entropies: Mapping[str, tuple[Numbers, Numbers]]) -> None:
+    """Share of inputs below each predictive entropy: solid what a model knows, dashed what not.
+
+    Args:
+        axes: where to draw.
+        entropies: by model, those of data like its training data, and of other data, in nats.
+    """
+    for (name, pair), colour in zip(entropies.items(), COLOURS, strict=False):
+        for values, style, kind in zip(pair, ("-", "--"), ("known", "unknown"), strict=True):
+            share = np.arange(1, len(values) + 1) / len(values)
+            axes.plot(np.sort(values), share, style, color=colour, label=f"{name}, {kind} inputs")
+    axes.set(xlabel="predictive entropy (nats)", ylabel="share of inputs below", ylim=(0, 1.02))
+    axes.set_title("Does it know what it does not know?", fontsize=10)
+    axes.legend(frameon=False, fontsize=8, loc="center right")
 
 
 def draw_sizes(axes: Any, points: Mapping[str, tuple[int, float]]) -> None:

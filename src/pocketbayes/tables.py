@@ -12,6 +12,7 @@ from rich.text import Text
 from pocketbayes.errors import printable
 
 _WIDE = 160
+_MOST_ROWS = 100
 
 
 def show(result: Mapping[str, Any], as_json: bool, table: Table | str) -> None:
@@ -47,8 +48,10 @@ def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(
             name.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
         )
-    for row in rows:
+    for row in rows[:_MOST_ROWS]:
         table.add_row(*(Text(as_text(name, value)) for name, value in row.items()))
+    if len(rows) > _MOST_ROWS:
+        table.caption = f"{len(rows) - _MOST_ROWS} more rows: see --csv or --json"
     return table
 
 
@@ -69,6 +72,8 @@ def as_text(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4g}"
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
         return f"{value:,}"
     return printable(str(value))

@@ -156,12 +156,11 @@ def _draw(outcomes: Sequence[Outcome], labels: Tensor, path: Path) -> None:
             for o in outcomes
         },
     )
-    last = outcomes[-1]
     entropies = {
-        "digits": last.inside.entropy.double().numpy(),
-        "photographs": last.outside.entropy.double().numpy(),
+        o.name: (o.inside.entropy.double().numpy(), o.outside.entropy.double().numpy())
+        for o in outcomes
     }
-    draw_entropies(axes[1], entropies, f"Does {last.name} know what it does not know?")
+    draw_entropies(axes[1], entropies)
     draw_sizes(axes[2], {o.name: (o.bytes, o.record.accuracy or 0.0) for o in outcomes})
     save_figure(figure, path)
 
@@ -194,5 +193,6 @@ def _caption(pred: ClassPrediction, index: int, classes: tuple[str, ...]) -> str
         share = float(pred.probs[index, label])
         lines.append(f"{classes[label]} {'█' * round(10 * share):<10} {100 * share:5.1f} %")
     aleatoric, epistemic = float(pred.aleatoric[index]), float(pred.epistemic[index])
-    verdict = "sure" if pred.confidence[index] >= SURE else why_unsure(aleatoric, epistemic)
+    sure = bool(pred.confidence[index] >= SURE)
+    verdict = "sure" if sure else why_unsure(aleatoric, epistemic, pred)
     return "\n".join([*lines, f"aleatoric {aleatoric:.2f}, epistemic {epistemic:.2f}", verdict])

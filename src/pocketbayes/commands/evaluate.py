@@ -17,8 +17,8 @@ from pocketbayes.commands.opening import (
     opened_data,
     opened_model,
 )
+from pocketbayes.commands.planning import data_flag_groups
 from pocketbayes.commands.runs import read_run_config
-from pocketbayes.commands.train import data_flag_groups
 from pocketbayes.data import DATASETS, MemoryLoader, with_validation
 from pocketbayes.description import Description, describe
 from pocketbayes.environment import PRECISIONS
@@ -87,7 +87,12 @@ def run_evaluation(
     """The record of a run, a model file, or a plain file of weights."""
     rest = dict(given)
     options = EvaluateOptions(**take(rest, EvaluateOptions.__dataclass_fields__))
-    require_choice(options.split, "--split", SPLITS)
+    if options.split not in SPLITS:
+        raise UsageError(f"--split must be one of {', '.join(SPLITS)}; got {options.split!r}")
+    if not target.exists():
+        raise UsageError(f"there is no run or file {target}")
+    if target.is_dir() and options.root is None and read_run_config(target).get("root"):
+        options = replace(options, root=Path(read_run_config(target)["root"]))
     name, data_options = _data_of(target, options.data, rest, flags)
     model, dataset = _model_and_data(target, options, name, data_options)
     device = chosen_device(options.device)

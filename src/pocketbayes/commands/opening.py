@@ -64,6 +64,9 @@ def opened_data(
     if is_image != isinstance(found, ImageSet):
         raise DataError(f"the model takes {known.preprocess.get('kind')}s, but {name} has others")
     if isinstance(found, ImageSet):
+        was, wanted = list(found.images.shape[1:]), list(known.preprocess.get("shape", []))
+        if was != wanted:
+            print(f"note: images of {name} are turned from {was} into {wanted}", file=sys.stderr)
         return found.fitted(known.preprocess)
     columns, wanted = (
         [column["name"] for column in p["columns"]] for p in (found.preprocess, known.preprocess)
@@ -100,9 +103,12 @@ def built_network(
         return build_network(name, **sizes, **options)
     if options:
         raise UsageError(f"--{next(iter(options))} is not for a network of your own")
-    factory = _own_factory(name)
+    factory = own_factory(name)
     accepted = signature(factory).parameters
-    net = factory(**{key: value for key, value in sizes.items() if key in accepted})
+    try:
+        net = factory(**{key: value for key, value in sizes.items() if key in accepted})
+    except Exception as error:
+        raise PocketBayesError(f"--model {name} raised {type(error).__name__}: {error}") from error
     if not isinstance(net, nn.Module):
         raise UsageError(f"--model {name} returns a {type(net).__name__}, not a torch.nn.Module")
     return net
@@ -120,7 +126,10 @@ def with_weights(net: nn.Module, path: Path) -> nn.Module:
     except (OSError, SafetensorError) as error:
         raise PocketBayesError(f"cannot read weights from {path}: {error}") from error
     except RuntimeError as error:
-        raise PocketBayesError(f"the weights in {path} are of another network: {error}") from error
+        first = " ".join(str(error).split())[:200]
+        raise PocketBayesError(
+            f"the weights in {path} are of another network: {first} ..."
+        ) from error
     return net
 
 
@@ -136,6 +145,10 @@ def opened_model(target: Path, model: str | None) -> nn.Module:
             raise PocketBayesError(f"{target} is not a run: it holds no {CONFIG}")
         raise PocketBayesError(f"{target} is not finished: pocketbayes train --resume {target}")
     if model is None or ":" not in model:
+        if inspected(path).network is None:
+            raise UsageError(
+                f"{path} does not name its network: say --model package.module:factory"
+            )
         return _checked(load(path), path)
     return _checked(load(path, _own_factory_net(path, model)), path)
 
@@ -183,12 +196,12 @@ def in_units(numbers: Mapping[str, Any], preprocess: Mapping[str, Any] | None) -
 def _own_factory_net(path: Path, model: str) -> nn.Module:
     facts = inspected(path)
     if facts.preprocess is None:
-        return cast(nn.Module, _own_factory(model)())
+        return cast(nn.Module, own_factory(model)())
     outputs = len(facts.class_names) if facts.class_names else 1
     return built_network(model, facts.preprocess, outputs, {})
 
 
-def _own_factory(name: str) -> Callable[..., Any]:
+def own_factory(name: str) -> Callable[..., Any]:
     """The callable called "package.module:factory"; the working directory is searched too."""
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -196,7 +209,9 @@ def _own_factory(name: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--model {name}: {error}") from error
+        raise UsageError(
+            f"--model {name}: {error}; looked in {os.getcwd()} and in PYTHONPATH"
+        ) from error
     if not callable(found):
         raise UsageError(f"--model {name} is not callable")
     return found  # type: ignore[no-any-return]

@@ -15,6 +15,7 @@ from pocketbayes.commands.evaluate import in_precision
 from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import images_from_files, normalised, table_from_file
+from pocketbayes.data.folders import PICTURES
 from pocketbayes.description import Description, describe
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.prediction import predict
@@ -36,7 +37,7 @@ class PredictOptions:
         csv: file to write the predictions to, as CSV.
         skip_bad: leave out images that cannot be read, and name them, instead of failing.
         model: your own network, package.module:factory, if the file cannot name it.
-        seed: makes the draws repeat.
+        seed: makes the draws repeat, for the same inputs in the same order.
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
     """
@@ -98,13 +99,17 @@ def _chunks(inputs: Sequence[Path], known: Description) -> Iterator[list[Path]]:
     wants_table = known.preprocess is not None and known.preprocess.get("kind") == "table"
     files: list[Path] = []
     for path in inputs:
-        files += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+        if path.is_dir():
+            kinds = TABLES if wants_table else PICTURES
+            files += sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
+        else:
+            files.append(path)
     for path in files:
         if (path.suffix.lower() in TABLES) != wants_table:
             wanted = "CSV or parquet files" if wants_table else "images"
             raise DataError(f"{path}: this model takes {wanted}")
     if not files:
-        raise DataError("there is nothing to predict: the folders are empty")
+        raise DataError("there is nothing to predict: the folders hold no such files")
     size = 1 if wants_table else _CHUNK
     yield from (files[i : i + size] for i in range(0, len(files), size))
 
@@ -140,19 +145,22 @@ def _class_row(
         "input": name,
         "class": classes[label] if classes else str(label),
         "probability": probability,
-        "sure": "sure" if probability >= SURE else "unsure",
-        "why_not": "" if probability >= SURE else why_unsure(aleatoric, epistemic),
+        "sure": probability >= SURE,
+        "why_not": "" if probability >= SURE else why_unsure(aleatoric, epistemic, pred),
         "entropy": float(pred.entropy[i]),
         "aleatoric": aleatoric,
         "epistemic": epistemic,
     }
 
 
-def why_unsure(aleatoric: float, epistemic: float) -> str:
-    """The larger part of the doubt, in words."""
-    if epistemic > aleatoric:
-        return "epistemic: unlike the training data"
-    return "aleatoric: the input itself is ambiguous"
+def why_unsure(aleatoric: float, epistemic: float, pred: Prediction) -> str:
+    """The larger part of the doubt and its share; one draw alone cannot tell the parts apart."""
+    if pred.num_samples == 1:
+        return "not known: a single network cannot tell"
+    share = epistemic / max(aleatoric + epistemic, 1e-30)
+    if share > 0.5:
+        return f"{share:.0%} epistemic: its draws disagree"
+    return f"{1 - share:.0%} aleatoric: its draws agree that it is ambiguous"
 
 
 def _value_rows(
@@ -171,8 +179,8 @@ def _value_rows(
                 "std": scale * float(pred.std[i, 0]),
                 "low_90": mean + scale * float(low[i, 0]),
                 "high_90": mean + scale * float(high[i, 0]),
-                "sure": "sure" if share < 0.5 else "unsure",
-                "why_not": "" if share < 0.5 else why_unsure(aleatoric, epistemic),
+                "sure": share < 0.5,
+                "why_not": "" if share < 0.5 else why_unsure(aleatoric, epistemic, pred),
                 "aleatoric": scale**2 * aleatoric,
                 "epistemic": scale**2 * epistemic,
             }

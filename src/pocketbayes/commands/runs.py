@@ -14,16 +14,20 @@ from pocketbayes.errors import PocketBayesError
 CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
 
 
-def start_run(out: Path, config: Mapping[str, Any]) -> Path:
-    """Makes the directory and writes the config into it; work of another run is left be."""
+def new_directory(out: Path) -> Path:
+    """Makes the directory of a new run; one that holds the work of another is left be."""
     directory = prepare_directory(out)
     if (directory / MODEL).exists() or has_checkpoint(directory):
         raise PocketBayesError(
             f"{directory} already holds a run: go on with --resume {directory}, or choose another "
             "--out"
         )
-    write_text(directory / CONFIG, yaml.safe_dump(plain(config), sort_keys=False))
     return directory
+
+
+def write_config(directory: Path, config: Mapping[str, Any]) -> None:
+    """Writes the run's config."""
+    write_text(directory / CONFIG, yaml.safe_dump(plain(config), sort_keys=False))
 
 
 def has_checkpoint(directory: Path) -> bool:
@@ -54,9 +58,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The same value in types that YAML and JSON have."""
+    """The same value in types that YAML and JSON have; a path that exists becomes absolute."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return str(value.absolute() if value.exists() else value)
+    return value

@@ -11,7 +11,7 @@ from pocketbayes.data.pictures import images_from_files
 from pocketbayes.data.pixels import image_form, measured
 from pocketbayes.errors import DataError, require_count
 
-_ENDINGS = (
+PICTURES = (
     ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
 )  # fmt: skip
 _SMALLEST_TO_CROP = 32
@@ -73,7 +73,7 @@ def _split_folder(root: Path, split: str) -> Path:
     listed = " nor ".join(str(folder.absolute()) for folder in candidates)
     raise DataError(
         f"there is no folder {listed}; it must hold one folder of pictures for each class "
-        f"({', '.join(_ENDINGS)})"
+        f"({', '.join(PICTURES)})"
     )
 
 
@@ -97,10 +97,10 @@ def labelled_files(folder: Path, classes: tuple[str, ...]) -> dict[Path, int]:
         files = [
             path
             for path in sorted((folder / name).rglob("*"))
-            if path.suffix.lower() in _ENDINGS and path.name[0] != "." and path.is_file()
+            if path.suffix.lower() in PICTURES and path.name[0] != "." and path.is_file()
         ]
         if not files:
-            raise DataError(f"{folder / name} holds no picture ({', '.join(_ENDINGS)})")
+            raise DataError(f"{folder / name} holds no picture ({', '.join(PICTURES)})")
         found |= dict.fromkeys(files, classes.index(name))
     return found
 

@@ -72,6 +72,8 @@ def read_picture(path: Path, form: ImageForm) -> Bytes:
     """One picture as bytes (channels, height, width)."""
     from PIL import Image, ImageOps
 
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
     with reading(path, "a picture"), Image.open(path, formats=_FORMATS) as image:
         if image.width * image.height > _MOST_PIXELS:
             raise DataError(

@@ -21,8 +21,8 @@ _TASKS = ("auto", "classification", "regression")
 def table(
     split: str,
     root: Path | None,
-    file: str,
-    test_file: str | None = None,
+    file: str | Path,
+    test_file: str | Path | None = None,
     target: str | None = None,
     task: str = "auto",
     like: dict[str, Any] | None = None,
@@ -200,7 +200,7 @@ def _values(goal: Column) -> Tensor:
     return torch.from_numpy(goal.numbers().astype(np.float64))
 
 
-def _read(name: str, root: Path | None) -> Frame:
+def _read(name: str | Path, root: Path | None) -> Frame:
     """The table in the file as named, or in the one of that name under the root."""
     places = [Path(name).expanduser()] + ([root / name] if root is not None else [])
     for path in places:

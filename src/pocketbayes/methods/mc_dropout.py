@@ -21,6 +21,6 @@ class MCDropout(Deterministic):
         if not any(True for _ in dropout_modules(model)):
             raise PocketBayesError(
                 "MCDropout needs dropout, and this network has none: add nn.Dropout(0.1) after "
-                "its activations (for a network of the library, dropout=0.1)"
+                "its activations (to a network of the library by dropout=0.1, or --dropout 0.1)"
             )
         super().start(model)

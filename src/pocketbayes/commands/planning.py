@@ -1,0 +1,176 @@
+"""What a training run is to be: from options to a plan, or an error that says what is wrong."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pocketbayes.commands.runs import plain, read_run_config
+from pocketbayes.data import DATASETS
+from pocketbayes.environment import DEVICES, PRECISIONS
+from pocketbayes.errors import nearest, require_choice, require_count, require_number
+from pocketbayes.estimators import ESTIMATORS
+from pocketbayes.flags import (
+    Flag,
+    UsageError,
+    as_usage_error,
+    merged,
+    options_in,
+    require_all_taken,
+    shown,
+    take,
+    with_choices,
+)
+from pocketbayes.methods import METHODS, Method
+from pocketbayes.models import MODELS
+
+_MAY_CHANGE = ("root", "device", "compile", "num_samples")
+_FILLED_IN = ("input_shape", "num_outputs", "split", "root", "like", "classes")
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of `train`, beside those of the method, the network and the data set.
+
+    Attributes:
+        data: data set to train on
+        root: folder that holds the data; else $POCKETBAYES_DATA.
+        model: your own network as package.module:factory, or
+        method: how to train
+        out: directory of the run; default runs/DATA-MODEL-METHOD.
+        epochs: passes over the data; 0 stores the weights it starts from.
+        batch_size: examples per step and process; default 128, less for small data.
+        validation: share of the training data held back, to log and to report.
+        augment: crop and mirror images, as far as that suits the data.
+        normalize: data (the data set's own means and stds) or imagenet.
+        weights: safetensors file with weights of the plain network to start from.
+        estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean.
+        prior_std: std of every weight's prior; default 0.05 for classes, 0.3 for values.
+        bias: make biases Bayesian as well.
+        num_samples: draws per prediction when the finished model is measured.
+        seed: determines start, order, augmentation and noise.
+        device: auto, cpu or cuda.
+        precision: auto, fp32 or bf16.
+        processes: number of processes on this machine, each with a share of the data.
+        compile: compile the training step.
+    """
+
+    data: str = ""
+    root: Path | None = None
+    model: str = ""
+    method: str = "mean-field"
+    out: Path | None = None
+    epochs: int = 100
+    batch_size: int | None = None
+    validation: float = 0.1
+    augment: bool = True
+    normalize: str = "data"
+    weights: Path | None = None
+    estimator: str = "lrt"
+    prior_std: float | None = None
+    bias: bool = False
+    num_samples: int = 30
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+    processes: int = 1
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        with as_usage_error():
+            for name in ("epochs", "seed"):
+                require_count(getattr(self, name), f"--{name}", least=0)
+            for name in ("batch_size", "num_samples", "processes"):
+                if getattr(self, name) is not None:
+                    require_count(getattr(self, name), f"--{name.replace('_', '-')}")
+            require_number(self.validation, "--validation", least=0, most=0.99)
+            require_choice(self.device, "--device", DEVICES)
+            require_choice(self.precision, "--precision", PRECISIONS)
+            require_choice(self.estimator, "--estimator", ESTIMATORS)
+            if self.prior_std is not None:
+                require_number(self.prior_std, "--prior-std", above=0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run, resolved: options, and those of its method, network and data set."""
+
+    options: TrainOptions
+    method: Method
+    network: dict[str, Any]
+    dataset: dict[str, Any]
+
+    def to_config(self) -> dict[str, Any]:
+        """The same as one flat mapping, as it stands in config.yaml."""
+        method = {k: v for k, v in self.method.settings().items() if k != "method"}
+        return plain(asdict(self.options) | self.dataset | self.network | method)  # type: ignore[no-any-return]
+
+
+def train_flags() -> dict[str, Flag]:
+    """Every option of `train`."""
+    found = merged(
+        [
+            options_in(TrainOptions),
+            *(options_in(m, "Options of methods", name) for name, m in METHODS.items()),
+            *(options_in(m, "Options of networks", n, _FILLED_IN) for n, m in MODELS.items()),
+            *data_flag_groups(),
+        ]
+    )
+    for name, table in (("data", DATASETS), ("model", MODELS), ("method", METHODS)):
+        found[name] = with_choices(found[name], table)
+    return found
+
+
+def data_flag_groups() -> list[dict[str, Flag]]:
+    """The options of each data set."""
+    panel = "Options of data sets"
+    return [options_in(d, panel, name, _FILLED_IN) for name, d in DATASETS.items()]
+
+
+def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
+    """The run that these options ask for; what does not belong to it is an error."""
+    rest = dict(given)
+    options = TrainOptions(**take(rest, TrainOptions.__dataclass_fields__))
+    kind = METHODS[_known(options.method, "method", METHODS)]
+    _known(options.data, "data", DATASETS)
+    network: dict[str, Flag] = {}
+    if ":" not in options.model:
+        network = options_in(MODELS[_known(options.model, "model", MODELS)], skip=_FILLED_IN)
+    dataset = options_in(DATASETS[options.data], skip=_FILLED_IN)
+    with as_usage_error():
+        method = kind(**take(rest, options_in(kind)))
+    plan = Plan(options, method, take(rest, network), take(rest, dataset))
+    require_all_taken(rest, flags)
+    for name, flag in dataset.items():
+        if flag.is_required() and name not in plan.dataset:
+            raise UsageError(f"--data {options.data} needs --{name.replace('_', '-')}")
+    return plan
+
+
+def resumed(directory: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
+    """The plan of an earlier run; only what does not bear on its result may change.
+
+    A network of the user's own must be named again: a directory from elsewhere must not choose
+    what is imported.
+    """
+    known = {
+        name: flags[name].parsed(value, "")
+        for name, value in read_run_config(directory).items()
+        if value is not None and name in flags
+    }
+    for name, value in given.items():
+        if name not in _MAY_CHANGE and known.get(name) != value:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {shown(value)} is not what {directory} was started "
+                f"with ({shown(known.get(name)) or 'not given'}); start a new run for that"
+            )
+    if ":" in str(known.get("model", "")) and "model" not in given:
+        raise UsageError(f"{directory} trains a network of your own: say --model {known['model']}")
+    return planned(known | dict(given) | {"out": directory}, flags)
+
+
+def _known(word: str, option: str, table: Mapping[str, Any]) -> str:
+    if word in table:
+        return word
+    said = f"--{option} {word}: there is none of that name" if word else f"say --{option}"
+    raise UsageError(f"{said}{nearest(word, table)}; there are {', '.join(table)}")
