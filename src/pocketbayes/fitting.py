@@ -114,9 +114,7 @@ def fit(
     method = MeanField() if method is None else method
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
-    require_module(model)
-    if isinstance(model, Ensemble):
-        raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
+    _require_single(model)
     require_count(epochs, "epochs", least=0)
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
@@ -152,6 +150,12 @@ def fit(
             run.restore()
         run.train(progress)
         return FitResult(model, run.history, run.seconds)
+
+
+def _require_single(model: nn.Module) -> None:
+    require_module(model)
+    if isinstance(model, Ensemble):
+        raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
 
 
 def _fit_members(

@@ -42,10 +42,10 @@ def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers
 
 
 def _binned(confidence: Numbers, right: Numbers, bins: int = 10) -> tuple[Numbers, Numbers]:
-    """Mean confidence and accuracy of every bin that holds at least five predictions."""
+    """Mean confidence and accuracy of every bin that holds at least ten predictions."""
     place = np.clip((confidence * bins).astype(int), 0, bins - 1)
     counts = np.bincount(place, minlength=bins)
-    full = counts >= 5
+    full = counts >= 10
     sums = [np.bincount(place, values, minlength=bins)[full] for values in (confidence, right)]
     return sums[0] / counts[full], sums[1] / counts[full]
 
@@ -63,7 +63,8 @@ def draw_entropies(axes: Any, entropies: Mapping[str, tuple[Numbers, Numbers]]) 
             axes.plot(np.sort(values), share, style, color=colour, label=f"{name}, {kind} inputs")
     axes.set(xlabel="predictive entropy (nats)", ylabel="share of inputs below", ylim=(0, 1.02))
     axes.set_title("Does it know what it does not know?", fontsize=10)
-    axes.legend(frameon=False, fontsize=8, loc="center right")
+    below = (0.5, -0.18)
+    axes.legend(frameon=False, fontsize=8, ncol=2, loc="upper center", bbox_to_anchor=below)
 
 
 def draw_sizes(axes: Any, points: Mapping[str, tuple[int, float]]) -> None:
