@@ -183,8 +183,11 @@ def test_inspect(work):
 def test_a_regression_from_a_csv_speaks_in_its_own_units(work, quick):
     words = ["--data", "csv", "--file", "house.csv", "--target", "price", "--model", "mlp"]
     quick("train", *words, "--hidden", "32", "--epochs", "60", "--out", "house",
-          "--prior-std", "0.3", "--batch-size", "32")  # fmt: skip
+          "--batch-size", "32")  # fmt: skip
     result = json.loads(quick("evaluate", "house", "--json").stdout)
+    config = yaml.safe_load((work / "house" / "config.yaml").read_text())
+    assert (config["beta"], config["prior_std"]) == (0.1, 0.3)
+    assert 0.75 < result["coverage_90"] <= 1
     assert 8_000 < result["rmse"] < 30_000
     assert result["num_examples"] == 60
     metrics = json.loads((work / "house" / "metrics.json").read_text())

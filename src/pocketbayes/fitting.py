@@ -118,7 +118,6 @@ def fit(
     require_count(epochs, "epochs", least=0)
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
-    method = method.suited_to(likelihood)
     require_choice(precision, "precision", PRECISIONS)
     require_choice(device, "device", DEVICES)
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)

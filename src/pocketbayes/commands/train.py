@@ -38,7 +38,6 @@ from pocketbayes.flags import (
 )
 
 _EVALUATION_BATCH = 500
-_PRIOR_STDS = {"categorical": 0.05, "gaussian": 0.3}
 _TRAINING_NUMBERS = ("loss", "nll", "kl", "accuracy", "rmse")
 
 
@@ -50,6 +49,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     directory = out if resume or not first else new_directory(out)
     device = chosen_device(options.device)
     train, validation = _opened(plan, device)
+    plan = plan.suited_to(train.likelihood)
     if first and not resume:
         write_config(directory, plan.to_config())
     resume = resume and has_checkpoint(directory)
@@ -119,7 +119,7 @@ def _trained(
     batch_size = options.batch_size or suitable_batch_size(len(train))
     model = bayesianize_(
         net.to(train.device),
-        prior_std=options.prior_std or _PRIOR_STDS[train.likelihood],
+        prior_std=cast(float, options.prior_std),
         std_init=getattr(plan.method, "std_init", 1e-3),
         estimator=options.estimator,
         bias=options.bias,

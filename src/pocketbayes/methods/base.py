@@ -1,6 +1,6 @@
 """What every method has: training defaults, and three moments at which it may act."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -9,8 +9,6 @@ from torch import nn
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.posteriors import Gaussian, Point
-
-_BETAS = {"categorical": 0.01, "gaussian": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +46,6 @@ class Method:
         if self.clip_norm is not None:
             require_number(self.clip_norm, f"{kind}.clip_norm", above=0)
 
-    def suited_to(self, likelihood: str) -> "Method":
-        """The same config, with defaults that depend on the likelihood filled in."""
-        return self
-
     def kl_weight(self, progress: float) -> float:
         """The KL's weight when this share of training has passed; 0: there is none."""
         return 0.0
@@ -79,32 +73,25 @@ class VariationalMethod(Method):
     """A method that minimises nll + beta / N KL.
 
     Attributes:
-        beta: weight of the KL; 1 is Bayes' rule, less is a colder posterior. None: 0.01 for
-            classes, 0.1 for values (a Gaussian likelihood).
+        beta: weight of the KL; 1 is Bayes' rule, less is a colder posterior.
         warmup: share of training over which beta rises from 0.
         std_init: std that the weights of a deterministic network start with.
     """
 
-    beta: float | None = None
+    beta: float = 0.01
     warmup: float = 0.5
     std_init: float = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = type(self).__name__
-        if self.beta is not None:
-            require_number(self.beta, f"{kind}.beta", least=0)
+        require_number(self.beta, f"{kind}.beta", least=0)
         require_number(self.warmup, f"{kind}.warmup", least=0, most=1)
         require_number(self.std_init, f"{kind}.std_init", above=0, most=1e6)
 
-    def suited_to(self, likelihood: str) -> "Method":
-        """The same with the beta that suits this likelihood, if none was given."""
-        return self if self.beta is not None else replace(self, beta=_BETAS[likelihood])
-
     def kl_weight(self, progress: float) -> float:
         """Beta, after a linear rise from 0 over the share `warmup` of training."""
-        beta = _BETAS["categorical"] if self.beta is None else self.beta
-        return beta * (min(1.0, progress / self.warmup) if self.warmup > 0 else 1.0)
+        return self.beta * (min(1.0, progress / self.warmup) if self.warmup > 0 else 1.0)
 
     def start(self, model: nn.Module) -> None:
         """Gives every deterministic weight a Gaussian to train."""
