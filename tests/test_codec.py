@@ -24,6 +24,7 @@ from pocketbayes.ensembles import members_of
 from pocketbayes.layers import set_estimator
 from pocketbayes.methods import METHODS
 from pocketbayes.models import build_network
+from pocketbayes.posteriors import Sparse
 
 GOLDEN = Path(__file__).parent / "golden"
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
@@ -138,6 +139,41 @@ def test_a_network_that_does_not_fit_is_refused(net, message, tmp_path):
     pb.save(trained(), tmp_path / "m.pocket")
     with pytest.raises(pb.FormatError, match=message):
         pb.load(tmp_path / "m.pocket", net)
+
+
+def sparse_twin(posterior):
+    index = torch.tensor([1, 5, 6])
+    mean, log_std = (t.detach().flatten()[index] for t in (posterior.mean, posterior.log_std))
+    return Sparse(index, mean, log_std, posterior.shape, float(posterior.prior_std))
+
+
+def test_a_sparse_posterior_comes_back_and_takes_little(tmp_path):
+    model = trained()
+    dense = pb.save(model, tmp_path / "dense.pocket")
+    for name, posterior in list(pb.named_posteriors(model)):
+        pb.replace_posterior(model, name, sparse_twin(posterior))
+    size = pb.save(model, tmp_path / "m.pocket")
+    again = pb.load(tmp_path / "m.pocket")
+    assert_same(model, again)
+    assert torch.equal(predictions(model), predictions(again))
+    assert size.families == {"sparse": 64}
+    stored = sum(s.bytes for s in size.sections if s.name.startswith("posterior/"))
+    assert stored < sum(s.bytes for s in dense.sections if s.name.startswith("posterior/"))
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        ("index", torch.tensor([5, 1, 6])), ("index", torch.tensor([1, 5, 999])),
+        ("index", torch.tensor([-1, 5, 6])), ("index", torch.tensor([1, 5])),
+        ("index", torch.tensor([1.0, 5.0, 6.0])), ("shape", torch.tensor([8, 0])),
+        ("shape", torch.tensor([[8, 6]])), ("mean", torch.zeros(2)),
+    ],
+)  # fmt: skip
+def test_forged_sparse_arrays_are_refused(array, value):
+    arrays = sparse_twin(next(q for _, q in pb.named_posteriors(trained()))).arrays()
+    with pytest.raises(pb.PocketBayesError):
+        Sparse.from_arrays(arrays | {array: value})
 
 
 def test_partly_bayesian_networks_and_every_dtype(tmp_path):
