@@ -2,7 +2,7 @@
 
 Options of methods, networks and data sets are read off their own signatures (see `flags`), so
 nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
-code is 0, 1 (failed) or 2 (called wrongly).
+code is 0, 1 (failed), 2 (called wrongly) or 130 (Ctrl-C).
 """
 
 import sys
@@ -104,8 +104,8 @@ def predict(
 ) -> None:
     """Predict for images or table rows: the answer, how sure, and why not.
 
-    Doubt is [bold]aleatoric[/bold] (the input itself is ambiguous; no more training data would
-    help) or [bold]epistemic[/bold] (the model has not seen the like).
+    Doubt is [bold]aleatoric[/bold] (the network's draws agree that the input is ambiguous) or
+    [bold]epistemic[/bold] (the draws disagree).
 
     [bold]Examples[/bold]
 

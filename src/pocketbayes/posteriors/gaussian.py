@@ -53,12 +53,7 @@ class Gaussian(Posterior):
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """W = mean + std * eps, eps ~ N(0, 1)."""
-        if generator is None:
-            noise = normal_like(self.mean)
-        else:
-            noise = torch.empty_like(self.mean).normal_(generator=generator)
-        std = remembered(("std", self.log_std), lambda: self.std)
-        return torch.addcmul(self.mean, std, noise)
+        return reparameterised(self.mean, self.log_std, generator)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)), summed over all weights: see `gaussian_kl`."""
@@ -79,6 +74,16 @@ class Gaussian(Posterior):
         mean, log_std = arrays["mean"].clone(), arrays["log_std"].clone()
         require_real_arrays(mean, log_std)
         return cls(mean, log_std, prior_std_from(arrays))
+
+
+def reparameterised(mean: Tensor, log_std: Tensor, generator: torch.Generator | None) -> Tensor:
+    """mean + exp(log_std) * eps, eps ~ N(0, 1)."""
+    if generator is None:
+        noise = normal_like(mean)
+    else:
+        noise = torch.empty_like(mean).normal_(generator=generator)
+    std = remembered(("std", log_std), log_std.exp)
+    return torch.addcmul(mean, std, noise)
 
 
 def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:

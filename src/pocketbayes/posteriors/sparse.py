@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Posterior, prior_std_from, require_real_arrays
-from pocketbayes.posteriors.gaussian import gaussian_kl, square_of_exp
-from pocketbayes.randomness import normal_like
+from pocketbayes.posteriors.gaussian import gaussian_kl, reparameterised, square_of_exp
 from pocketbayes.reuse import remembered
 
 
@@ -65,12 +64,7 @@ class Sparse(Posterior):
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """W = mean + std * eps on the active weights, eps ~ N(0, 1)."""
-        if generator is None:
-            noise = normal_like(self.mean)
-        else:
-            noise = torch.empty_like(self.mean).normal_(generator=generator)
-        std = remembered(("std", self.log_std), lambda: self.std)
-        return self._placed(torch.addcmul(self.mean, std, noise), record=True)
+        return self._placed(reparameterised(self.mean, self.log_std, generator), record=True)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)), summed over the active weights: see `gaussian_kl`."""
