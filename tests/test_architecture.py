@@ -24,24 +24,28 @@ MAY_IMPORT = {
     "estimators": "randomness",
     "posteriors": "randomness reuse",
     "reuse": "randomness",
+    "repacking": "exchange posteriors",
     "layers": "estimators posteriors randomness reuse",
     "selection": "layers",
     "auditing": "layers posteriors selection",
     "description": "layers",
     "convert": "description estimators layers posteriors selection",
-    "elbo": "convert description",
+    "elbo": "convert description posteriors",
     "batches": "randomness",
     "diagnosis": "elbo layers",
     "dropout": "",
     "ensembles": "description",
-    "methods": "convert description dropout posteriors",
+    "methods": "allocation convert criteria description dropout environment exchange posteriors"
+    " repacking",
     "optimizers": "convert description methods",
     "predictive": "",
     "prediction": "convert description dropout elbo ensembles estimators layers predictive"
     " randomness reuse",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
-    "training": "batches checkpoints description diagnosis elbo environment evaluation methods"
-    " optimizers progress",
+    "gradients": "convert elbo layers posteriors",
+    "standing": "checkpoints",
+    "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
+    " methods optimizers posteriors progress standing",
     "fitting": "batches checkpoints description elbo ensembles environment methods randomness"
     " training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",

@@ -40,7 +40,7 @@ def trained(method="mean-field", net=None, targets=Y, **options):
     model = pb.bayesianize_(net or network(), **options)
     loader = DataLoader(TensorDataset(X, targets), batch_size=20)
     likelihood = "gaussian" if targets.is_floating_point() else "categorical"
-    made = METHODS[method]()
+    made = METHODS[method](**({"density": 0.5} if method in ("rigl", "subspace") else {}))
     options = {"epochs": 1, "progress": False, "likelihood": likelihood, "device": "cpu"}
     return pb.fit(model, loader, made, **options).model
 

@@ -68,8 +68,8 @@ def test_a_new_method_brings_its_flags_with_no_change_here(monkeypatch):
 
 
 def test_flags_have_types_defaults_and_owners():
-    assert (FLAGS["sparkle"].kind, FLAGS["sparkle"].is_list) == (float, False)
-    assert (FLAGS["layers"].kind, FLAGS["layers"].is_list) == (int, True)
+    assert (FLAGS["sparkle"].kind, FLAGS["sparkle"].shape) == (float, "single")
+    assert (FLAGS["layers"].kind, FLAGS["layers"].shape) == (int, "list")
     assert FLAGS["place"].kind is Path
     assert FLAGS["loud"].kind is bool
     assert FLAGS["lr"].help.startswith("peak learning rate")

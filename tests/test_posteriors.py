@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from pocketbayes.posteriors import FAMILIES, Gaussian, Point, Posterior, Sparse
+from pocketbayes.posteriors import FAMILIES, Gaussian, Point, Posterior, Sparse, SparsePoint
+from pocketbayes.posteriors.conversions import as_point
 from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
 
 
@@ -30,7 +31,16 @@ def sparse() -> Sparse:
     return Sparse(index, mean, log_std, (6, 5), prior_std=0.3)
 
 
-EXAMPLES = {"gaussian": gaussian, "point": point, "sparse": sparse}
+def sparse_point() -> SparsePoint:
+    return as_point(sparse())
+
+
+EXAMPLES = {
+    "gaussian": gaussian,
+    "point": point,
+    "sparse": sparse,
+    "sparse_point": sparse_point,
+}
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 

@@ -32,6 +32,8 @@ _HOME = {
     "PocketBayesError": "errors",
     "Prediction": "predictive",
     "Record": "evaluation",
+    "RigL": "methods",
+    "Subspace": "methods",
     "TrainingError": "errors",
     "ValuePrediction": "predictive",
     "audit": "auditing",
@@ -63,7 +65,14 @@ if TYPE_CHECKING:
     )
     from pocketbayes.evaluation import Record, evaluate
     from pocketbayes.fitting import FitResult, fit
-    from pocketbayes.methods import DeepEnsemble, Deterministic, MCDropout, MeanField
+    from pocketbayes.methods import (
+        DeepEnsemble,
+        Deterministic,
+        MCDropout,
+        MeanField,
+        RigL,
+        Subspace,
+    )
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 

@@ -1,7 +1,7 @@
 """The loss: expected negative log-likelihood plus the scaled KL to the prior."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pocketbayes.convert import named_posteriors
 from pocketbayes.description import noise_log_std
 from pocketbayes.errors import DataError, PocketBayesError
+from pocketbayes.posteriors import Posterior
 
 LIKELIHOODS = ("categorical", "gaussian")
 
@@ -23,7 +24,12 @@ def kl(model: nn.Module) -> Tensor:
         >>> loss = F.cross_entropy(model(x), y) + kl(model) / N
     """
     require_module(model)
-    terms = [posterior.kl() for _, posterior in named_posteriors(model)]
+    return total_kl([posterior for _, posterior in named_posteriors(model)])
+
+
+def total_kl(posteriors: Sequence[Posterior]) -> Tensor:
+    """The sum of their KLs, where the first of them is."""
+    terms = [posterior.kl() for posterior in posteriors]
     if not terms:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()
@@ -112,12 +118,17 @@ def require_tensor(output: object) -> Tensor:
 
 
 class Objective(nn.Module):
-    """The loss of one batch as a module, so that DDP and compilation see all of it."""
+    """The loss of one batch as a module, so that DDP and compilation see all of it.
+
+    The posteriors are listed once: to find them in every step would tie compiled code to the very
+    objects, and the next network of the same shape would be compiled anew.
+    """
 
     def __init__(self, model: nn.Module, likelihood: str) -> None:
         super().__init__()
         self.model = model
         self.likelihood = likelihood
+        self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
 
     def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
@@ -128,6 +139,6 @@ class Objective(nn.Module):
             log_std = noise_log_std(self.model)
             assert log_std is not None
             nll, score = gaussian_nll(output, y, log_std)
-        divergence = kl(self.model)
+        divergence = total_kl(self.posteriors)
         loss = nll + kl_weight * divergence
         return loss, torch.stack([loss, nll, divergence, score]).detach()

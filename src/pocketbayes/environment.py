@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 
@@ -36,6 +36,19 @@ def launched_fabric(precision: str, device: str, model: nn.Module) -> Any:
     )
     fabric.launch()
     return fabric
+
+
+def agreed(tensor: Tensor) -> Tensor:
+    """The first process's tensor, on every process; all must hold one of the same shape."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.broadcast(tensor, src=0)
+    return tensor
+
+
+def never_broadcast(module: nn.Module, buffers: list[str]) -> None:
+    """Keeps DDP from sending these buffers, equal on every process, before every step."""
+    ddp: Any = nn.parallel.DistributedDataParallel
+    ddp._set_params_and_buffers_to_ignore_for_model(module, buffers)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,9 @@ class Exchange(NamedTuple):
     source: Tensor
 
 
-def exchanged(index: Tensor, score: Tensor, growth: Tensor, count: int) -> Exchange:
+def exchanged(
+    index: Tensor, score: Tensor, growth: Tensor, count: int, outputs: Tensor | None = None
+) -> Exchange:
     """Drops the `count` active weights of lowest score, adds as many of largest growth.
 
     Args:
@@ -29,16 +31,48 @@ def exchanged(index: Tensor, score: Tensor, growth: Tensor, count: int) -> Excha
         growth: of every weight of the tensor, flat, not negative; that of weights which stay is
             not looked at. A weight just dropped may come back, and then keeps its state.
         count: how many to exchange.
+        outputs: the output each active weight belongs to. The last weight of an output stays, and
+            fewer are exchanged if there is no other left to drop.
     """
-    if count == 0:
+    dropped = _lowest(score, count, outputs)
+    if len(dropped) == 0:
         return Exchange(index, torch.arange(len(index), device=index.device))
-    dropped = torch.topk(score, count, largest=False, sorted=False).indices
     stays = torch.ones_like(index, dtype=torch.bool)
     stays[dropped] = False
     kept = index[stays]
-    grown = largest_outside(growth, kept, count)
+    grown = largest_outside(growth, kept, len(dropped))
     merged = merged_sorted(kept, grown)
     return Exchange(merged, positions_in(index, merged))
+
+
+def _lowest(score: Tensor, count: int, outputs: Tensor | None) -> Tensor:
+    """Positions of the `count` lowest scores such that no output loses its last weight."""
+    dropped = torch.topk(score, count, largest=False, sorted=False).indices
+    if outputs is None or count == 0:
+        return dropped
+    had = outputs.bincount()
+    lost = outputs[dropped].bincount(minlength=len(had))
+    if not bool(((had == lost) & (had > 0)).any()):
+        return dropped
+    shielded = with_best_of_each(score, outputs)
+    count = min(count, int((shielded < torch.inf).sum()))
+    return torch.topk(shielded, count, largest=False, sorted=False).indices
+
+
+def with_best_of_each(score: Tensor, outputs: Tensor) -> Tensor:
+    """Scores in which the best of every output is infinite; of equals, the first."""
+    best = score.new_full((int(outputs.max()) + 1,), -torch.inf)
+    best.scatter_reduce_(0, outputs, score, "amax")
+    winners = (score == best[outputs]).nonzero().flatten()
+    first = winners.new_full((len(best),), len(score))
+    first.scatter_reduce_(0, outputs[winners], winners, "amin")
+    return score.index_fill(0, first[first < len(score)], torch.inf)
+
+
+def largest_of_all(score: Tensor, count: int, outputs: Tensor) -> Tensor:
+    """Sorted places of the `count` largest scores, with at least one in every output."""
+    raised = with_best_of_each(score, outputs)
+    return torch.topk(raised, count, sorted=False).indices.sort().values
 
 
 def largest_outside(values: Tensor, taken: Tensor, count: int) -> Tensor:
@@ -80,7 +114,8 @@ def positions_in(index: Tensor, places: Tensor) -> Tensor:
     return torch.where(index[found] == places, found, -1)
 
 
-def repacked(values: Tensor, source: Tensor, newcomer: Tensor | float) -> Tensor:
-    """Packed values in their new order; `newcomer` where a weight is new."""
-    fresh = torch.as_tensor(newcomer, dtype=values.dtype, device=values.device)
-    return torch.where(source >= 0, values[source.clamp_min(0)], fresh)
+def repacked(values: Tensor, source: Tensor, newcomer: float) -> Tensor:
+    """Packed values, or rows of values, in their new order; `newcomer` where one is new."""
+    moved = values[source.clamp_min(0)]
+    is_new = (source < 0).view(-1, *[1] * (values.dim() - 1))
+    return moved.masked_fill_(is_new, newcomer)

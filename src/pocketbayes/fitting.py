@@ -144,11 +144,9 @@ def fit(
         seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
-        run = Run(fabric, model, train_loader, val_loader, settings, directory)
-        if resume:
-            run.restore()
+        run = Run(fabric, model, train_loader, val_loader, settings, directory, resume)
         run.train(progress)
-        return FitResult(model, run.history, run.seconds)
+        return FitResult(model, run.at.history, run.at.seconds)
 
 
 def _require_single(model: nn.Module) -> None:

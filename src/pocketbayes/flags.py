@@ -41,23 +41,33 @@ def as_usage_error() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Flag:
-    """One option: its type, and the default it has with each of its owners."""
+    """One option: its type, alone or in a list or table, and its default with each owner."""
 
     name: str
     kind: type
-    is_list: bool
+    shape: str
     help: str
     panel: str
     defaults: dict[str, Any]
 
     def parsed(self, value: Any, where: str) -> Any:
-        """The value as this option's type; lists also as text, "128,128"."""
-        if self.is_list:
+        """The value as this option's type; also as text: lists "128,128", tables "a=1,b=2"."""
+        if self.shape == "table":
+            return self._table(value, where)
+        if self.shape == "list":
             parts = value.split(",") if isinstance(value, str) else value
             if not isinstance(parts, list | tuple):
                 raise UsageError(f"{where}{self.name} must be a list; got {reprlib.repr(value)}")
             return tuple(self._single(_from_text(p, self.kind), where) for p in parts if p != "")
         return self._single(value, where)
+
+    def _table(self, value: Any, where: str) -> dict[str, Any]:
+        pairs = value
+        if isinstance(value, str):
+            pairs = dict(part.rpartition("=")[::2] for part in value.split(",") if part)
+        if not isinstance(pairs, dict) or "" in pairs:
+            raise UsageError(f"{where}{self.name} must be name=value,...; got {value!r}")
+        return {str(k): self._single(_from_text(v, self.kind), where) for k, v in pairs.items()}
 
     def _single(self, value: Any, where: str) -> Any:
         if self.kind is Path and isinstance(value, str | Path):
@@ -77,7 +87,7 @@ class Flag:
 
     def parameter(self) -> inspect.Parameter:
         """The same as a parameter that typer understands; None says that it was not given."""
-        kind: Any = str if self.is_list else self.kind
+        kind: Any = self.kind if self.shape == "single" else str
         text = f"{escape(self.help)} {self._default_text()}".strip()
         option = typer.Option(help=text, rich_help_panel=self.panel, show_default=False)
         return inspect.Parameter(
@@ -125,8 +135,8 @@ def options_in(
     found = {}
     for name, default in defaults.items():
         if name not in skip:
-            kind, is_list = _plain_type(hints[name])
-            found[name] = Flag(name, kind, is_list, helps.get(name, ""), panel, {owner: default})
+            kind, shape = _plain_type(hints[name])
+            found[name] = Flag(name, kind, shape, helps.get(name, ""), panel, {owner: default})
     return found
 
 
@@ -139,7 +149,7 @@ def merged(groups: Iterable[Mapping[str, Flag]]) -> dict[str, Flag]:
                 found[name] = flag
                 continue
             known = found[name]
-            if (known.kind, known.is_list) != (flag.kind, flag.is_list):
+            if (known.kind, known.shape) != (flag.kind, flag.shape):
                 raise TypeError(f"option {name} has two types: {known} and {flag}")
             found[name] = replace(known, defaults=known.defaults | flag.defaults)
     return found
@@ -230,18 +240,20 @@ def add_flags(function: Callable[..., None], flags: Mapping[str, Flag]) -> Calla
     return function
 
 
-def _plain_type(hint: Any) -> tuple[type, bool]:
-    """int, float, bool, str or Path, and whether there may be several."""
+def _plain_type(hint: Any) -> tuple[type, str]:
+    """int, float, bool, str or Path; and "single", or a "list" or a "table" (by name) of those."""
     if get_origin(hint) in (Union, types.UnionType):
         options = [a for a in get_args(hint) if a is not type(None)]
         if len(options) > 1 and Path in options:
-            return Path, False
+            return Path, "single"
         hint = options[0]
     if get_origin(hint) in (tuple, Sequence):
-        return get_args(hint)[0], True
+        return get_args(hint)[0], "list"
+    if get_origin(hint) is Mapping:
+        return get_args(hint)[1], "table"
     if hint not in (int, float, bool, str, Path):
         raise TypeError(f"an option cannot be {hint}: use int, float, bool, str or Path")
-    return hint, False
+    return hint, "single"
 
 
 def _from_text(value: Any, kind: type) -> Any:

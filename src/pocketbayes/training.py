@@ -1,6 +1,5 @@
 """One training run: its parts, where it stands, and how it goes on."""
 
-import math
 import sys
 import threading
 import time
@@ -13,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.batches import Batches
-from pocketbayes.checkpoints import NAME, load_checkpoint, save_checkpoint, write_history
+from pocketbayes.checkpoints import NAME, write_history
 from pocketbayes.description import update_description
 from pocketbayes.diagnosis import LossWatch, where_not_finite
 from pocketbayes.elbo import Objective, explained_failure
-from pocketbayes.environment import deferred_interrupt
+from pocketbayes.environment import deferred_interrupt, never_broadcast
 from pocketbayes.errors import TrainingError
 from pocketbayes.evaluation import evaluate
-from pocketbayes.methods import Method
+from pocketbayes.gradients import dense_gradients
+from pocketbayes.methods import Method, Moment
 from pocketbayes.optimizers import lr_scale, make_optimizers
+from pocketbayes.posteriors import Posterior
 from pocketbayes.progress import TrainingBar
-
-# Where a run stands: what `Run` counts, and its last values of two schedules.
-_PLACE = ("epoch", "batch", "step", "seconds", "beta", "lr_scale")
+from pocketbayes.standing import Standing, fill_model, load_state, save_state
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class Run:
         val_loader: Iterable[Any] | None,
         settings: Settings,
         directory: Path | None,
+        resume: bool,
     ) -> None:
         self.fabric, self.model, self.settings, self.directory = fabric, model, settings, directory
         self.val_loader = val_loader
@@ -70,19 +70,35 @@ class Run:
         )
         self.objective = Objective(model, settings.likelihood)
         one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
-        self.replays_graphs = settings.compile is True and one_gpu
-        optimizers = make_optimizers(model, settings.method)
-        self.step_module, *self.optimizers = fabric.setup(self._compiled(), *optimizers)
+        self.replays_graphs = settings.compile is True and one_gpu and not settings.method.resizes
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
-        self.epoch = self.batch = self.step = 0
-        self.beta = self.lr_scale = 0.0
-        self.history: list[dict[str, Any]] = []
-        self.seconds = 0.0
-        # Sums over the epoch of loss, nll, KL and score, each times the batch size, and of that.
-        self.totals = torch.zeros(5, dtype=torch.float64, device=fabric.device)
+        self.at = Standing.at_start(fabric.device)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
+        state = self._checkpoint() if resume else None
+        if state is not None:
+            fill_model(model, state)
+        self.optimizers = make_optimizers(model, settings.method)
+        self._set_up()
+        if state is not None:
+            self._go_on_from(state)
+
+    def _checkpoint(self) -> dict[str, Any]:
+        assert self.directory is not None
+        return load_state(self.directory, self._fingerprint(), self.fabric.device)
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.at, self.has_checkpoint = Standing(**state["standing"]), True
+
+    def _set_up(self) -> None:
+        """Wraps the loss for its device and processes."""
+        inside = [n for n, m in self.objective.named_modules() if isinstance(m, Posterior)]
+        buffers = [n for n, _ in self.objective.named_buffers()]
+        never_broadcast(self.objective, [n for n in buffers if n.rpartition(".")[0] in inside])
+        self.step_module = self.fabric.setup_module(self._compiled())
 
     def _compiled(self) -> Any:
         """The loss as it is run: compiled or not.
@@ -95,17 +111,19 @@ class Run:
             return torch.compile(self.objective, backend=wanted)
         if not wanted:
             return self.objective
+        if self.settings.method.resizes:
+            return torch.compile(self.objective, dynamic=True)
         mode = "reduce-overhead" if self.replays_graphs else None
         return torch.compile(self.objective, mode=mode)
 
     def train(self, progress: bool) -> None:
         """Runs from where it stands to the end."""
-        begin = time.monotonic() - self.seconds
+        begin = time.monotonic() - self.at.seconds
         shown = progress and self.fabric.is_global_zero
         with deferred_interrupt(self.fabric.world_size == 1) as interrupted, TrainingBar(
             self.settings.epochs, self.score, shown
         ) as bar:  # fmt: skip
-            while self.epoch < self.settings.epochs:
+            while self.at.epoch < self.settings.epochs:
                 self._run_epoch(bar, begin, interrupted)
         self.settings.method.finish(self.model)
         self._require_finite_parameters()
@@ -115,20 +133,20 @@ class Run:
 
     def _run_epoch(self, bar: TrainingBar, begin: float, interrupted: threading.Event) -> None:
         started, seen = time.monotonic(), 0
-        for number, x, y in self.batches.epoch(self.epoch, skip=self.batch):
+        for number, x, y in self.batches.epoch(self.at.epoch, skip=self.at.batch):
             self._step(number, x, y)
-            self.batch, seen = number + 1, seen + len(y)
-            self.seconds = time.monotonic() - begin
+            self.at.batch, seen = number + 1, seen + len(y)
+            self.at.seconds = time.monotonic() - begin
             if bar.is_due():
                 row = self._averages(seen / (time.monotonic() - started))
-                bar.show(self.epoch, number + 1, self._batches_per_epoch(), row)
+                bar.show(self.at.epoch, number + 1, self._batches_per_epoch(), row)
             if interrupted.is_set():
                 self._stop_for_interrupt()
             if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                 self.save()
         self._check(everything=True)
         row = self._close_epoch(seen / (time.monotonic() - started))
-        bar.close_epoch(self.epoch - 1, row)
+        bar.close_epoch(self.at.epoch - 1, row)
         if interrupted.is_set():
             self._stop_for_interrupt()
 
@@ -136,17 +154,17 @@ class Run:
         """One optimiser step on one batch."""
         method, size = self.settings.method, self.settings.dataset_size
         progress = self._progress(number, len(y))
-        self.beta = method.kl_weight(progress)
-        self.lr_scale = lr_scale(progress, method.lr_warmup)
-        weight = torch.full((), self.beta / size, device=x.device)
+        self.at.beta = method.kl_weight(progress)
+        self.at.lr_scale = lr_scale(progress, method.lr_warmup)
+        weight = torch.full((), self.at.beta / size, device=x.device)
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with explained_failure(x):
             loss, numbers = self.step_module(x, y, weight)
-        if self.step == 0:
+        if self.at.step == 0:
             update_description(self.model, input_dims=x.dim())
-        self.step += 1
-        self.watch.add(self.step, loss, x, y)
+        self.at.step += 1
+        self.watch.add(self.at.step, loss, x, y)
         self._check(everything=False)
         self.fabric.backward(loss)
         if method.clip_norm is not None:
@@ -154,12 +172,21 @@ class Run:
             nn.utils.clip_grad_norm_(means, method.clip_norm)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * self.lr_scale
+                group["lr"] = group["peak_lr"] * self.at.lr_scale
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        method.after_step(self.model, self.step)
-        self.totals[:4] += numbers * len(y)
-        self.totals[4] += len(y)
+        self.at.add(numbers, len(y))
+        self._let_method_act(progress, x, y)
+
+    def _let_method_act(self, progress: float, x: Tensor, y: Tensor) -> None:
+        def gradients(estimator: str | None = None) -> dict[str, Tensor]:
+            with self.fabric.autocast():
+                return dense_gradients(self.objective, x, y, estimator)
+
+        moment = Moment(self.at.step, progress, self.optimizers, gradients, self.at.memory)
+        resized = self.settings.method.after_step(self.model, moment)
+        if resized and self.fabric.world_size > 1:
+            self._set_up()
 
     def _progress(self, number: int, batch_size: int) -> float:
         """How much of training has passed before this batch, from 0 to 1."""
@@ -168,7 +195,7 @@ class Run:
             share = number * batch_size * self.fabric.world_size / self.settings.dataset_size
         else:
             share = number / per_epoch
-        return min(1.0, (self.epoch + min(1.0, float(share))) / self.settings.epochs)
+        return min(1.0, (self.at.epoch + min(1.0, float(share))) / self.settings.epochs)
 
     def _batches_per_epoch(self) -> int | None:
         try:
@@ -183,7 +210,7 @@ class Run:
             return
         where = where_not_finite(self.objective, bad.x, bad.y)
         raise TrainingError(
-            f"the loss is not finite at step {bad.step} (epoch {self.epoch + 1}): {where}. "
+            f"the loss is not finite at step {bad.step} (epoch {self.at.epoch + 1}): {where}. "
             f"{self._last_good()} If the data is right, lower the learning rate or set clip_norm"
         )
 
@@ -198,37 +225,29 @@ class Run:
         for name, parameter in self.model.named_parameters():
             if not parameter.isfinite().all():
                 raise TrainingError(
-                    f"parameter {name} is not finite after step {self.step}, though the loss was: "
-                    f"its gradient overflowed. {self._last_good()} Lower the learning rate or set "
-                    "clip_norm"
+                    f"parameter {name} is not finite after step {self.at.step}, though the loss "
+                    f"was: its gradient overflowed. {self._last_good()} Lower the learning rate or "
+                    "set clip_norm"
                 )
 
     def _averages(self, speed: float) -> dict[str, Any]:
         """Means over the epoch so far, on this rank."""
-        *sums, count = self.totals.tolist()
-        loss, nll, kl, score = (total / max(count, 1) for total in sums)
-        score = math.sqrt(score) if self.score == "rmse" else score
-        return {
-            "loss": loss,
-            "nll": nll,
-            "kl": kl,
-            self.score: score,
-            "examples_per_second": speed * self.fabric.world_size,
-        }
+        averages = self.at.averages(self.score)
+        return averages | {"examples_per_second": speed * self.fabric.world_size}
 
     def _close_epoch(self, speed: float) -> dict[str, Any]:
         """Writes the epoch's row and moves on to the next."""
         if self.fabric.world_size > 1:
-            torch.distributed.all_reduce(self.totals)
-        row: dict[str, Any] = {"epoch": self.epoch + 1, "step": self.step}
+            torch.distributed.all_reduce(self.at.totals)
+        row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
         row |= self._averages(speed)
-        row |= {"beta": self.beta, "lr": self.settings.method.lr * self.lr_scale}
-        row |= {"seconds": self.seconds}
+        row |= {"beta": self.at.beta, "lr": self.settings.method.lr * self.at.lr_scale}
+        row |= {"seconds": self.at.seconds}
         if self.val_loader is not None and self.fabric.is_global_zero:
             row |= self._validation()
-        self.history.append(row)
-        self.totals.zero_()
-        self.epoch, self.batch = self.epoch + 1, 0
+        self.at.history.append(row)
+        self.at.totals.zero_()
+        self.at.epoch, self.at.batch = self.at.epoch + 1, 0
         self._write_history()
         return row
 
@@ -240,7 +259,7 @@ class Run:
 
     def _write_history(self) -> None:
         if self.directory is not None and self.fabric.is_global_zero:
-            write_history(self.directory, self.history)
+            write_history(self.directory, self.at.history)
 
     def save(self) -> None:
         """Writes the checkpoint, on the first process."""
@@ -248,17 +267,7 @@ class Run:
         if self.directory is None or not self.fabric.is_global_zero:
             return
         self._require_finite_parameters()
-        save_checkpoint(
-            self.directory,
-            {
-                "settings": self._fingerprint(),
-                "model": self.model.state_dict(),
-                "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-                "place": {name: getattr(self, name) for name in _PLACE},
-                "totals": self.totals.clone(),
-                "history": self.history,
-            },
-        )
+        save_state(self.directory, self._fingerprint(), self.model, self.optimizers, self.at)
         self.has_checkpoint = True
 
     def _fingerprint(self) -> dict[str, Any]:
@@ -266,35 +275,10 @@ class Run:
         shape = {"world_size": self.fabric.world_size, "batches": self._batches_per_epoch()}
         return self.settings.to_dict() | shape
 
-    def restore(self) -> None:
-        """Takes up the checkpoint, if it is one of the same run."""
-        assert self.directory is not None
-        state = load_checkpoint(self.directory, self.fabric.device)
-        mine, theirs = self._fingerprint(), state["settings"]
-        for name in mine.keys() | theirs.keys():
-            if mine.get(name) != theirs.get(name):
-                raise TrainingError(
-                    f"the checkpoint in {self.directory} was made with {name}="
-                    f"{theirs.get(name)!r}, this call has {mine.get(name)!r}; "
-                    "resume with the same settings, or start anew with resume=False"
-                )
-        try:
-            self.model.load_state_dict(state["model"])
-        except RuntimeError as error:
-            raise TrainingError(
-                f"the checkpoint in {self.directory} is of another network: {error}"
-            ) from error
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        for name in _PLACE:
-            setattr(self, name, state["place"][name])
-        self.totals.copy_(state["totals"])
-        self.history, self.has_checkpoint = state["history"], True
-
     def _stop_for_interrupt(self) -> None:
         self.save()
         where = "nothing was saved: no out= was given"
         if self.directory is not None:
             where = f"saved to {self.directory}, from which fit(..., resume=True) goes on"
-        print(f"\ninterrupted after step {self.step}; {where}", file=sys.stderr)
+        print(f"\ninterrupted after step {self.at.step}; {where}", file=sys.stderr)
         raise KeyboardInterrupt

@@ -1,16 +1,30 @@
 """The methods: a closed table from name to config."""
 
-from pocketbayes.methods.base import Method
+from pocketbayes.methods.base import Method, Moment
 from pocketbayes.methods.deep_ensemble import DeepEnsemble
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
+from pocketbayes.methods.rigl import RigL
+from pocketbayes.methods.subspace import Subspace
 
 METHODS: dict[str, type[Method]] = {
     "deterministic": Deterministic,
     "deep-ensemble": DeepEnsemble,
     "mc-dropout": MCDropout,
     "mean-field": MeanField,
+    "rigl": RigL,
+    "subspace": Subspace,
 }
 
-__all__ = ["METHODS", "DeepEnsemble", "Deterministic", "MCDropout", "MeanField", "Method"]
+__all__ = [
+    "METHODS",
+    "DeepEnsemble",
+    "Deterministic",
+    "MCDropout",
+    "MeanField",
+    "Method",
+    "Moment",
+    "RigL",
+    "Subspace",
+]

@@ -1,14 +1,39 @@
 """What every method has: training defaults, and three moments at which it may act."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
-from pocketbayes.posteriors import Gaussian, Point
+from pocketbayes.posteriors.conversions import as_point, as_spread
+
+Gradients = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a method may use after an optimiser step.
+
+    Attributes:
+        step: optimiser steps so far, from 1.
+        progress: share of training that has passed, from 0 to 1.
+        optimizers: those of the run, to keep their state in step with changed parameters.
+        dense_gradients: `dense_gradients(estimator)` gives, for each sparse posterior by name, the
+            gradient of the expected negative log-likelihood of the step's batch at every weight,
+            also those that are not there, averaged over processes. An extra pass: the network's
+            own state, its gradients and the run's noise stay as they are.
+        memory: tensors to keep from step to step; they are part of the checkpoint.
+    """
+
+    step: int
+    progress: float
+    optimizers: Sequence[torch.optim.Optimizer]
+    dense_gradients: Callable[[str | None], Gradients]
+    memory: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +71,11 @@ class Method:
         if self.clip_norm is not None:
             require_number(self.clip_norm, f"{kind}.clip_norm", above=0)
 
+    @property
+    def resizes(self) -> bool:
+        """Whether `after_step` may put parameters of another size in place of old ones."""
+        return False
+
     def kl_weight(self, progress: float) -> float:
         """The KL's weight when this share of training has passed; 0: there is none."""
         return 0.0
@@ -55,8 +85,9 @@ class Method:
         if not any(True for _ in named_posteriors(model)):
             raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
 
-    def after_step(self, model: nn.Module, step: int) -> None:
-        """Follows every optimiser step; `step` counts from 1."""
+    def after_step(self, model: nn.Module, moment: Moment) -> bool:
+        """Follows every optimiser step; returns whether it replaced a parameter."""
+        return False
 
     def finish(self, model: nn.Module) -> None:
         """Follows the last step."""
@@ -99,19 +130,13 @@ class VariationalMethod(Method):
         spread_points_(model, self.std_init)
 
 
-@torch.no_grad()
 def make_points_(model: nn.Module) -> None:
-    """Turns every posterior into a point at its mean."""
+    """Turns every posterior into a point at its mean; a sparse one keeps its support."""
     for name, posterior in list(named_posteriors(model)):
-        if posterior.is_random:
-            trainable = any(p.requires_grad for p in posterior.parameters())
-            mean = nn.Parameter(posterior.expectation().detach().clone(), trainable)
-            replace_posterior(model, name, Point(mean, float(posterior.prior_std)))
+        replace_posterior(model, name, as_point(posterior))
 
 
 def spread_points_(model: nn.Module, std: float) -> None:
-    """Turns every point into a Gaussian of this std around it."""
+    """Turns every point into a Gaussian of this std around it; a sparse one keeps its support."""
     for name, posterior in list(named_posteriors(model)):
-        if isinstance(posterior, Point):
-            spread = Gaussian.around(posterior.mean, std, float(posterior.prior_std))
-            replace_posterior(model, name, spread)
+        replace_posterior(model, name, as_spread(posterior, std))

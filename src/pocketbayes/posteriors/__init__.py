@@ -2,13 +2,25 @@
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
-from pocketbayes.posteriors.sparse import Sparse
+from pocketbayes.posteriors.sparse import Sparse, SparsePoint
+from pocketbayes.posteriors.structures import STRUCTURES
 
 FAMILIES: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
     "point": Point,
     "sparse": Sparse,
+    "sparse_point": SparsePoint,
 }
 
-__all__ = ["FAMILIES", "Gaussian", "Point", "Posterior", "Sparse"]
+__all__ = [
+    "FAMILIES",
+    "STRUCTURES",
+    "Gaussian",
+    "Packed",
+    "Point",
+    "Posterior",
+    "Sparse",
+    "SparsePoint",
+]

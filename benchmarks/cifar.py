@@ -1,0 +1,144 @@
+"""What the CIFAR-10 benchmarks share: arguments, data, training, and measuring from the file.
+
+DATA holds CIFAR-10 and optionally SVHN's test set, in any form that `open_dataset` reads. Every
+record is that of the last epoch; the test set chooses nothing.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pocketbayes as pb
+from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
+from pocketbayes.errors import DataError
+from pocketbayes.methods import Method
+from pocketbayes.models import MODELS, build_network
+
+_VALIDATION = 5_000
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The arguments of every CIFAR-10 benchmark."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--root", type=Path, required=True)
+    made.add_argument("--model", default="resnet18", choices=MODELS)
+    made.add_argument("--epochs", type=int, default=60)
+    made.add_argument("--batch", type=int, default=512)
+    made.add_argument("--lr", type=float, default=0.2)
+    made.add_argument("--weight-decay", type=float, default=5e-4)
+    made.add_argument("--beta", type=float, default=0.01)
+    made.add_argument("--std-lr", type=float, default=5e-3)
+    made.add_argument("--prior-std", type=float, default=0.05)
+    made.add_argument("--std-init", type=float, default=1e-3)
+    made.add_argument("--samples", type=int, default=30)
+    made.add_argument("--limit", type=int, help="images per set, for a dry run")
+    made.add_argument("--no-compile", action="store_true")
+    made.add_argument(
+        "--validation",
+        action="store_true",
+        help="train on 45,000 images and measure on the other 5,000: for choosing settings",
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What is trained on, measured on, and what lies outside."""
+
+    train: ImageSet
+    test: MemoryLoader
+    outside: MemoryLoader | None
+    device: str
+
+
+def open_sets(a: argparse.Namespace) -> Sets:
+    """The sets on the device: the test set or, to choose settings, a part of the training set."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    train = _images("cifar10", "train", a, device)
+    if a.validation:
+        cut = len(train) - min(_VALIDATION, len(train) // 2)
+        train, held = train.subset(range(cut)), train.subset(range(cut, len(train)))
+        return Sets(train, MemoryLoader(held, 500), None, device)
+    test = MemoryLoader(_images("cifar10", "test", a, device), 500)
+    return Sets(train, test, _outside(a, device, train), device)
+
+
+def _images(name: str, split: str, a: argparse.Namespace, device: str) -> ImageSet:
+    data = open_dataset(name, split, a.root)
+    return data.subset(range(len(data))[: a.limit]).to(device)
+
+
+def _outside(a: argparse.Namespace, device: str, like: ImageSet) -> MemoryLoader | None:
+    try:
+        return MemoryLoader(_images("svhn", "test", a, device).fitted(like.preprocess), 500)
+    except DataError as error:
+        print(f"no OOD scores: {error}", file=sys.stderr)
+        return None
+
+
+def train(
+    a: argparse.Namespace,
+    method: Method,
+    sets: Sets,
+    seed: int,
+    estimator: str = "lrt",
+    **options: Any,
+) -> tuple[pb.FitResult, dict[str, Any]]:
+    """A network trained by `method`, and what that took."""
+    torch.manual_seed(seed)
+    net = build_network(a.model, **options).to(sets.device, memory_format=torch.channels_last)
+    model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=estimator)
+    loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
+    if sets.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    result = pb.fit(
+        model,
+        loader,
+        method,
+        epochs=a.epochs,
+        seed=seed,
+        compile=not a.no_compile,
+        progress=False,
+    )
+    last, later = result.history[-1], result.history[len(result.history) // 2 :]
+    speed = sum(row["examples_per_second"] for row in later) / len(later)
+    return result, {
+        "train_seconds": time.perf_counter() - begin,
+        "seconds_per_epoch": a.batch * len(loader) / speed,
+        "peak_gpu_bytes": torch.cuda.max_memory_allocated() if sets.device == "cuda" else None,
+        "kl": last["kl"],
+        "train_nll": last["nll"],
+        "train_accuracy": last["accuracy"],
+    }
+
+
+def reopened(model: torch.nn.Module, device: str) -> tuple[torch.nn.Module, pb.FileSummary]:
+    """The model as it comes back from its file, and the file's summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        size = pb.save(model, Path(folder) / "model.pocket")
+        return pb.load(Path(folder) / "model.pocket").to(device), size
+
+
+def measure(
+    a: argparse.Namespace, model: torch.nn.Module, sets: Sets, estimator: str | None = None
+) -> dict[str, Any]:
+    """The record on what is measured on, and how long that took."""
+    begin = time.perf_counter()
+    count = 1 if estimator == "mean" else a.samples
+    with torch.autocast(sets.device, torch.bfloat16, enabled=sets.device == "cuda"):
+        record = pb.evaluate(
+            model, sets.test, count, sets.outside, torch.Generator().manual_seed(0), estimator
+        )
+    return {"evaluate_seconds": time.perf_counter() - begin} | record.to_dict()
+
+
+def settings(a: argparse.Namespace) -> dict[str, Any]:
+    """All arguments but where the data lies."""
+    return {name: value for name, value in vars(a).items() if name != "root"}

@@ -1,0 +1,79 @@
+"""The gradient at every weight of a sparse tensor, also at those that are not there."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.convert import named_posteriors
+from pocketbayes.elbo import Objective
+from pocketbayes.layers import bayesian_modules, set_estimator
+from pocketbayes.posteriors import Packed
+
+
+def dense_gradients(
+    objective: Objective, x: Tensor, y: Tensor, estimator: str | None = None
+) -> dict[str, Tensor]:
+    """d nll / d w of each sparse posterior, by name, as a dense tensor; the mean over processes.
+
+    Args:
+        objective: the loss, not compiled; its KL, which knows the support only, is left out.
+        x: inputs of one batch.
+        y: its targets.
+        estimator: how weights are drawn; None: as in training, "mean": at their means.
+
+    Only inside this call do dense gradients exist. Buffers (running statistics) are kept as they
+    were, and no parameter receives a gradient.
+    """
+    packed = {n: q for n, q in named_posteriors(objective.model) if isinstance(q, Packed)}
+    with ExitStack() as stack:
+        stack.enter_context(_kept_buffers(objective.model))
+        stack.enter_context(_other_estimator(objective.model, estimator))
+        read = {name: stack.enter_context(q.recorded()) for name, q in packed.items()}
+        loss, _ = objective(x, y, torch.zeros((), device=x.device))
+        tensors = [dense for tensors in read.values() for dense in tensors if dense.requires_grad]
+        found = torch.autograd.grad(loss, tensors, allow_unused=True) if tensors else ()
+    by_tensor = dict(zip(map(id, tensors), found, strict=True))
+    return {
+        name: _averaged(_total(packed[name], [by_tensor.get(id(t)) for t in tensors]))
+        for name, tensors in read.items()
+    }
+
+
+def _total(posterior: Packed, gradients: list[Tensor | None]) -> Tensor:
+    """The sum over all uses of a weight; zero if the loss did not read it."""
+    total = posterior.mean.new_zeros(posterior.shape)
+    for gradient in gradients:
+        if gradient is not None:
+            total += gradient
+    return total
+
+
+def _averaged(gradient: Tensor) -> Tensor:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(gradient)
+        gradient /= torch.distributed.get_world_size()
+    return gradient
+
+
+@contextmanager
+def _kept_buffers(model: nn.Module) -> Iterator[None]:
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in kept:
+            buffer.copy_(value)
+
+
+@contextmanager
+def _other_estimator(model: nn.Module, estimator: str | None) -> Iterator[None]:
+    before = [(module, module.estimator) for _, module in bayesian_modules(model)]
+    if estimator is not None:
+        set_estimator(model, estimator)
+    try:
+        yield
+    finally:
+        for module, was in before:
+            module.estimator = was

@@ -1,0 +1,67 @@
+"""Units of a weight tensor: what a sparse posterior keeps or drops as a whole.
+
+Pure functions between a dense tensor and its units, one unit per row.
+"""
+
+from math import prod
+
+from torch import Tensor
+
+STRUCTURES = ("none", "block16", "channel")
+_BLOCK = 16
+
+
+def unit_layout(shape: tuple[int, ...], structure: str) -> tuple[int, tuple[int, ...]]:
+    """Number of units, and the shape of one: () for single weights, else (width,).
+
+    "block16": up to 16 consecutive outputs that read the same input (the largest number up to 16
+    that divides the outputs). "channel": all weights that read one input channel, or feature.
+    Vectors such as biases always come weight by weight.
+    """
+    size = prod(shape)
+    if structure == "none" or len(shape) < 2:
+        return size, ()
+    width = _block(shape) if structure == "block16" else size // shape[1]
+    return size // width, (width,)
+
+
+def to_units(dense: Tensor, structure: str) -> Tensor:
+    """A dense tensor as its units, in their order."""
+    number, unit = unit_layout(tuple(dense.shape), structure)
+    if not unit:
+        return dense.reshape(-1)
+    if structure == "block16":
+        width = unit[0]
+        return dense.reshape(dense.shape[0] // width, width, -1).transpose(1, 2).reshape(-1, width)
+    return dense.transpose(0, 1).reshape(number, -1)
+
+
+def from_units(units: Tensor, shape: tuple[int, ...], structure: str) -> Tensor:
+    """The dense tensor whose units these are."""
+    _, unit = unit_layout(shape, structure)
+    if not unit:
+        return units.view(shape)
+    if structure == "block16":
+        width = unit[0]
+        return units.view(shape[0] // width, -1, width).transpose(1, 2).reshape(shape)
+    return units.view(shape[1], shape[0], *shape[2:]).transpose(0, 1).contiguous()
+
+
+def outputs_of(index: Tensor, shape: tuple[int, ...], structure: str) -> Tensor:
+    """For each unit the output, or block of outputs, it belongs to; a channel reaches them all."""
+    _, unit = unit_layout(shape, structure)
+    if unit and structure == "channel":
+        return index.new_zeros(index.shape)
+    return index // max(1, prod(shape[1:]))
+
+
+def least_units(shape: tuple[int, ...], structure: str) -> int:
+    """As many units as reach every output (entry of the first dimension) once."""
+    _, unit = unit_layout(shape, structure)
+    if unit and structure == "channel":
+        return 1
+    return shape[0] // (unit[0] if unit else 1) if shape else 1
+
+
+def _block(shape: tuple[int, ...]) -> int:
+    return max(width for width in range(1, _BLOCK + 1) if shape[0] % width == 0)
