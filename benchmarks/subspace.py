@@ -53,7 +53,7 @@ def run(a: argparse.Namespace, sets: Sets, method: Method, seed: int) -> None:
     known = {
         "method": type(method).__name__,
         "density": method.density,  # type: ignore[attr-defined]
-        "active_weights": sum(q.mean.numel() for q in posteriors),  # type: ignore[union-attr, operator]
+        "active_weights": size.active_weights,
         "weights": size.weights,
         "file_bytes": size.bytes,
         "seed": seed,

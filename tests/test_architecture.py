@@ -55,11 +55,12 @@ MAY_IMPORT = {
     "plots": "extras",
     "flags": "",
     "commands": "checkpoints codec convert data description environment evaluation fitting flags"
-    " estimators methods models plots prediction predictive progress tables",
+    " flops estimators methods models plots prediction predictive progress tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",
-    "": "auditing codec convert elbo evaluation fitting methods prediction predictive",
+    "flops": "environment layers methods",
+    "": "auditing codec convert elbo evaluation fitting flops methods prediction predictive",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

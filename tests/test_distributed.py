@@ -31,16 +31,50 @@ torch.save({"history": result.history, "noise": noise,
 """
 
 
-def run(tmp_path: Path, processes: int, batch: int, estimator: str) -> list[dict]:
+SPARSE_SCRIPT = """
+import sys, torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader, TensorDataset
+import pocketbayes as pb
+
+out, density, allocation = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+rank = int(__import__("os").environ.get("RANK", 0))
+x = torch.randn(96, 20, generator=torch.Generator().manual_seed(0))
+y = x[:, :3].argmax(1)
+torch.manual_seed(rank)  # networks that differ: all must end up with the first one's
+net = nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 3))
+model = pb.bayesianize_(net, estimator="weight")
+places, traffic = [], []
+
+class Spy(pb.Subspace):
+    def after_step(self, model, moment):
+        done = super().after_step(model, moment)
+        places.append([q.index.clone() for _, q in pb.named_posteriors(model)
+                       if hasattr(q, "index")])
+        return done
+
+method = Spy(density=density, allocation=allocation, update_every=4)
+loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
+with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+    result = pb.fit(model, loader, method, epochs=4, progress=False, device="cpu")
+sent = [(e.name, e.input_shapes[0][0]) for e in seen.events()
+        if e.name in ("gloo:all_reduce", "gloo:broadcast") and e.input_shapes and e.input_shapes[0]]
+torch.save({"places": places, "sent": sent, "accuracy": result.history[-1]["accuracy"],
+            "parameters": [p.detach() for p in model.parameters()]}, f"{out}/rank{rank}.pt")
+"""
+
+
+def run(
+    tmp_path: Path, processes: int, *words: str | float, script_text: str = SCRIPT
+) -> list[dict]:
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    out = tmp_path / f"{processes}-{estimator}"
+    script.write_text(script_text)
+    out = tmp_path / "-".join(map(str, (processes, *words)))
     out.mkdir()
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *(launcher if processes > 1 else []), str(script), str(out)]
-    done = subprocess.run(
-        [*command, str(batch), estimator], capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[:6000]
     return [torch.load(out / f"rank{r}.pt") for r in range(processes)]
 
@@ -60,3 +94,32 @@ def test_two_processes_do_as_one(tmp_path, estimator):
     else:
         assert two[0]["noise"] != two[1]["noise"]
         assert two[0]["history"][-1]["accuracy"] > 0.6
+
+
+@pytest.mark.parametrize("allocation", ["uniform", "global"])
+def test_processes_agree_on_every_place(tmp_path, allocation):
+    one, two = run(tmp_path, 2, 0.3, allocation, script_text=SPARSE_SCRIPT)
+    assert len(one["places"]) == 24
+    for a, b in zip(one["places"], two["places"], strict=True):
+        assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+    flat = [torch.cat([p + 10_000 * i for i, p in enumerate(row)]) for row in one["places"]]
+    moves = [step for step in range(1, 24) if not torch.equal(flat[step], flat[step - 1])]
+    assert moves
+    assert {len(row) for row in flat} == {round(0.3 * (20 * 64 + 64 * 3))}
+    for a, b in zip(one["parameters"], two["parameters"], strict=True):
+        assert torch.equal(a, b)
+    assert one["accuracy"] > 0.6
+
+
+def test_an_ordinary_step_sends_as_little_as_there_are_weights(tmp_path):
+    """Numbers in gradients sent per step (the mode of all reductions), exchange steps left out."""
+    weights, plain = 20 * 64 + 64 * 3, 64 + 3 + 2 * 64  # and biases, and those of the norm
+    for density in (0.1, 1.0):
+        one, _ = run(tmp_path, 2, density, "uniform", script_text=SPARSE_SCRIPT)
+        reduced = [size for name, size in one["sent"] if name == "gloo:all_reduce"]
+        ordinary = max(set(reduced), key=reduced.count)
+        assert ordinary == 2 * round(density * weights) + plain
+        assert reduced.count(ordinary) == 24
+        broadcasts = [size for name, size in one["sent"] if name == "gloo:broadcast"]
+        each_step = {size for size in set(broadcasts) if broadcasts.count(size) >= 20}
+        assert each_step <= {1, 128}  # running statistics of the norm; no places

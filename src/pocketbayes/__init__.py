@@ -35,6 +35,7 @@ _HOME = {
     "RigL": "methods",
     "Subspace": "methods",
     "TrainingError": "errors",
+    "TrainingFlops": "flops",
     "ValuePrediction": "predictive",
     "audit": "auditing",
     "bayesianize_": "convert",
@@ -47,6 +48,7 @@ _HOME = {
     "predict": "prediction",
     "replace_posterior": "convert",
     "save": "codec",
+    "training_flops": "flops",
 }
 
 __all__ = [*_HOME, "__version__"]
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.evaluation import Record, evaluate
     from pocketbayes.fitting import FitResult, fit
+    from pocketbayes.flops import TrainingFlops, training_flops
     from pocketbayes.methods import (
         DeepEnsemble,
         Deterministic,

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import resource
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from importlib import import_module
@@ -49,6 +51,14 @@ def never_broadcast(module: nn.Module, buffers: list[str]) -> None:
     """Keeps DDP from sending these buffers, equal on every process, before every step."""
     ddp: Any = nn.parallel.DistributedDataParallel
     ddp._set_params_and_buffers_to_ignore_for_model(module, buffers)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes held so far: on a GPU by tensors, elsewhere by the whole process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @contextlib.contextmanager

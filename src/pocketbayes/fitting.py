@@ -26,6 +26,7 @@ from pocketbayes.environment import (
     DEVICES,
     PRECISIONS,
     launched_fabric,
+    peak_memory,
     restored_mode,
     tuned_convolutions,
 )
@@ -46,12 +47,17 @@ from pocketbayes.training import Run, Settings
 class FitResult:
     """What `fit` returns: the model and one dict per epoch.
 
-    The model is the object that was passed in, or of `DeepEnsemble` a new one.
+    Attributes:
+        model: the object that was passed in, or of `DeepEnsemble` a new one.
+        history: loss, nll, KL, score, ... of each epoch.
+        seconds: training time by the clock.
+        peak_bytes: most memory held until the end: on a GPU by all tensors, else by the process.
     """
 
     model: nn.Module
     history: list[dict[str, Any]]
     seconds: float
+    peak_bytes: int
 
 
 def fit(
@@ -146,7 +152,7 @@ def fit(
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
         run = Run(fabric, model, train_loader, val_loader, settings, directory, resume)
         run.train(progress)
-        return FitResult(model, run.at.history, run.at.seconds)
+        return FitResult(model, run.at.history, run.at.seconds, peak_memory(fabric.device))
 
 
 def _require_single(model: nn.Module) -> None:
@@ -166,7 +172,7 @@ def _fit_members(
 ) -> FitResult:
     """Trains copies of the model one after another, each from a start of its own."""
     directory = None if out is None else prepare_directory(out)
-    members, history, seconds = [], list[dict[str, Any]](), 0.0
+    members, history, seconds, peak = [], list[dict[str, Any]](), 0.0, 0
     for number in range(count):
         if progress and int(os.environ.get("RANK", 0)) == 0:
             print(f"member {number + 1} of {count}", file=sys.stderr)
@@ -187,10 +193,10 @@ def _fit_members(
         )
         members.append(member)
         history += [{"member": number} | row for row in result.history]
-        seconds += result.seconds
+        seconds, peak = seconds + result.seconds, max(peak, result.peak_bytes)
     if directory is not None:
         write_history(directory, history)
-    return FitResult(Ensemble(members), history, seconds)
+    return FitResult(Ensemble(members), history, seconds, peak)
 
 
 def _describe(

@@ -33,7 +33,8 @@ def dense_gradients(
         read = {name: stack.enter_context(q.recorded()) for name, q in packed.items()}
         loss, _ = objective(x, y, torch.zeros((), device=x.device))
         tensors = [dense for tensors in read.values() for dense in tensors if dense.requires_grad]
-        found = torch.autograd.grad(loss, tensors, allow_unused=True) if tensors else ()
+        with torch.autocast(x.device.type, enabled=False):  # backward runs in forward's types
+            found = torch.autograd.grad(loss, tensors, allow_unused=True) if tensors else ()
     by_tensor = dict(zip(map(id, tensors), found, strict=True))
     return {
         name: _averaged(_total(packed[name], [by_tensor.get(id(t)) for t in tensors]))

@@ -116,11 +116,8 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
 
 def _summary(file: Container) -> FileSummary:
     header = header_of(file)
-    shapes = {
-        name: (family, tuple(_posterior(file, name, family).shape))
-        for name, family in header.posteriors.items()
-    }
-    return summary_of(file, shapes)
+    found = [(family, _posterior(file, n, family)) for n, family in header.posteriors.items()]
+    return summary_of(file, [(family, q.shape.numel(), q.num_active) for family, q in found])
 
 
 def _posterior(file: Container, name: str, family: str) -> Posterior:

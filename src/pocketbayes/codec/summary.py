@@ -1,7 +1,6 @@
 """What a file holds, without building its network."""
 
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import Any
 
 from pocketbayes.codec.container import Container
@@ -30,6 +29,7 @@ class FileSummary:
         members: networks in it; more than 1 for an ensemble.
         families: number of weights by family of posterior.
         weights: number of weights that have a posterior.
+        active_weights: how many of them are there; sparse posteriors lack the others.
         bits_per_weight: 8 bytes / weights, everything in the file included.
         ratio_to_fp32: the bytes of these weights as plain 32-bit numbers, over the file's.
         sections: the stored arrays.
@@ -47,6 +47,7 @@ class FileSummary:
     preprocess: dict[str, Any] | None
     families: dict[str, int]
     weights: int
+    active_weights: int
     bits_per_weight: float
     ratio_to_fp32: float
     sections: tuple[Section, ...]
@@ -67,6 +68,7 @@ class FileSummary:
             ("estimator", self.estimator or "-"),
             ("classes", "-" if not names else f"{len(names)}: {', '.join(names)[:60]}"),
             ("weights", ", ".join(f"{n:,} {family}" for family, n in self.families.items())),
+            ("active weights", f"{self.active_weights:,} of {self.weights:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("bits per weight", f"{self.bits_per_weight:.2f}"),
             ("ratio to fp32", f"{self.ratio_to_fp32:.2f}"),
@@ -86,13 +88,13 @@ class FileSummary:
     __repr__ = __str__
 
 
-def summary_of(file: Container, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> FileSummary:
-    """The summary of a file, given family and shape of each of its posteriors."""
+def summary_of(file: Container, posteriors: list[tuple[str, int, int]]) -> FileSummary:
+    """The summary of a file, given family, weights and active weights of each posterior."""
     model = file.description["model"]
     network = model.get("network") or {"name": None, "options": {}}
     families: dict[str, int] = {}
-    for family, shape in shapes.values():
-        families[family] = families.get(family, 0) + prod(shape)
+    for family, size, _ in posteriors:
+        families[family] = families.get(family, 0) + size
     weights = sum(families.values())
     return FileSummary(
         bytes=file.size,
@@ -107,6 +109,7 @@ def summary_of(file: Container, shapes: dict[str, tuple[str, tuple[int, ...]]]) 
         preprocess=model.get("preprocess"),
         families=families,
         weights=weights,
+        active_weights=sum(active for _, _, active in posteriors),
         bits_per_weight=8 * file.size / max(1, weights),
         ratio_to_fp32=4 * weights / file.size,
         sections=tuple(

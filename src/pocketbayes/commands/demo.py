@@ -19,7 +19,7 @@ from pocketbayes.convert import bayesianize_
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
 from pocketbayes.evaluation import Record, evaluate
 from pocketbayes.fitting import fit
-from pocketbayes.methods import Deterministic, MeanField, Method
+from pocketbayes.methods import Deterministic, MeanField, Method, Subspace
 from pocketbayes.models import build_network
 from pocketbayes.plots import draw_entropies, draw_reliability, draw_sizes, new_figure, save_figure
 from pocketbayes.prediction import predict
@@ -27,7 +27,11 @@ from pocketbayes.predictive import ClassPrediction
 from pocketbayes.tables import console, rows_table
 
 # What the demo trains, in the order of its table.
-SHOWN: dict[str, Method] = {"deterministic": Deterministic(), "mean-field": MeanField()}
+SHOWN: dict[str, Method] = {
+    "deterministic": Deterministic(),
+    "mean-field": MeanField(),
+    "subspace": Subspace(density=0.1, update_every=20),
+}
 _SHADES = " ░▒▓█"
 
 
@@ -141,7 +145,7 @@ def _outcome(
     inside, outside = (predict(model, x, generator=generator) for x in (known, unknown))
     assert isinstance(inside, ClassPrediction)
     assert isinstance(outside, ClassPrediction)
-    return Outcome(name, record, size.bytes, size.weights, result.seconds, inside, outside)
+    return Outcome(name, record, size.bytes, size.active_weights, result.seconds, inside, outside)
 
 
 def _draw(outcomes: Sequence[Outcome], labels: Tensor, path: Path) -> None:

@@ -33,9 +33,10 @@ from pocketbayes.convert import bayesianize_
 from pocketbayes.data import MemoryLoader, with_validation
 from pocketbayes.evaluation import evaluate
 from pocketbayes.fitting import FitResult, fit
-from pocketbayes.flags import (
-    UsageError,
-)
+from pocketbayes.flags import UsageError
+from pocketbayes.flops import training_flops
+from pocketbayes.methods import Method
+from pocketbayes.methods.exchanging import ExchangingMethod
 
 _EVALUATION_BATCH = 500
 _TRAINING_NUMBERS = ("loss", "nll", "kl", "accuracy", "rmse")
@@ -66,8 +67,11 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "file": str(directory / MODEL),
         "bytes": size.bytes,
         "weights": size.weights,
+        "active_weights": size.active_weights,
         "epochs": options.epochs,
         "seconds": result.seconds,
+        "peak_bytes": result.peak_bytes,
+        **_operations(result.model, train, plan.method),
         "train": in_units(_last_numbers(result), train.preprocess),
     }
     if validation is not None and options.epochs > 0:
@@ -89,6 +93,14 @@ def launched_processes(plan: Plan) -> int | None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     program = [f"--nproc-per-node={count}", "-m", "pocketbayes", *sys.argv[1:]]
     return subprocess.run([*launcher, *program]).returncode
+
+
+def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, float]:
+    """Training FLOPs per example beside those of the dense network, for sparse methods."""
+    if not isinstance(method, ExchangingMethod):
+        return {}
+    flops = training_flops(model, train.batch([0, 1])[0], method)
+    return {"flops_per_example": flops.active, "dense_flops_per_example": flops.dense}
 
 
 def _last_numbers(result: FitResult) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from typing import cast
 import torch
 from torch import nn
 
+from pocketbayes.convert import named_posteriors
 from pocketbayes.description import NOISE
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.deterministic import Deterministic
-from pocketbayes.posteriors import Posterior
+from pocketbayes.posteriors import Packed, Posterior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,11 @@ def restart_(model: nn.Module) -> None:
 
 def _require_resets(model: nn.Module) -> None:
     """Every parameter needs a module, its own or one around it, that can draw it anew."""
+    if any(isinstance(posterior, Packed) for _, posterior in named_posteriors(model)):
+        raise PocketBayesError(
+            "a deep ensemble starts every member afresh, which a sparse network cannot: train "
+            "the members one by one, each from a network of its own"
+        )
     covered: set[int] = set()
     for module in model.modules():
         if _reset_of(module) is not None:

@@ -38,6 +38,11 @@ class Posterior(nn.Module, ABC):
     def shape(self) -> torch.Size:
         """The shape of the weight tensor."""
 
+    @property
+    def num_active(self) -> int:
+        """Weights that are there; the others are exactly 0."""
+        return self.shape.numel()
+
     @abstractmethod
     def expectation(self) -> Tensor:
         """E[w], the weight's mean as a dense tensor."""

@@ -44,7 +44,7 @@ def as_dense(posterior: Packed) -> Gaussian | Point:
     mean = nn.Parameter(posterior.expectation().detach(), trainable)
     if not isinstance(posterior, Sparse):
         return Point(mean, prior)
-    average = float(posterior.std.mean().log())
+    average = float(posterior.std.detach().mean().log())
     return Gaussian(mean, posterior.placed(posterior.log_std.detach(), fill=average), prior)
 
 

@@ -51,6 +51,11 @@ class Packed(Posterior):
         return self._shape
 
     @property
+    def num_active(self) -> int:
+        """Weights that are there."""
+        return self.mean.numel()
+
+    @property
     def num_units(self) -> int:
         """Units of the tensor, active or not."""
         return unit_layout(tuple(self.shape), self.structure)[0]
