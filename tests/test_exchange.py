@@ -5,13 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketbayes import exchange as exchange_module
-from pocketbayes.exchange import (
-    exchanged,
-    largest_outside,
-    merged_sorted,
-    positions_in,
-    repacked,
-)
+from pocketbayes.exchange import exchanged, largest_of_all, lowest, places_of, repacked
 
 
 @st.composite
@@ -41,37 +35,86 @@ def test_it_is_what_one_would_do_by_hand(case):
         assert position == -1 or old[position] == place
 
 
-@settings(max_examples=20)
-@given(st.integers(0, 10**6), st.integers(1, 2000))
-def test_the_estimated_threshold_changes_nothing(seed, count):
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 8000), st.sampled_from([1, 3, 30]))
+def test_samples_and_bounds_change_nothing(seed, count, power):
+    """Tensors large enough for every short cut, against sorting; no two values are equal."""
     generator = torch.Generator().manual_seed(seed)
-    values = torch.rand(70_000, generator=generator) ** 3
-    taken = torch.randperm(70_000, generator=generator)[:5000].sort().values
-    found = largest_outside(values, taken, count)
-    masked = values.index_fill(0, taken, -1.0)
-    assert found.tolist() == masked.topk(count).indices.sort().values.tolist()
+    size, active = 80_000, 20_000
+    growth = torch.randperm(size, generator=generator).double() ** power
+    index = torch.randperm(size, generator=generator)[:active].sort().values
+    score = torch.randperm(active, generator=generator).double()
+    got = exchanged(index, score, growth, count)
+    kept = index[score.argsort()[count:]]
+    rest = growth.index_fill(0, kept, -1.0)
+    wanted = torch.cat([kept, rest.argsort(descending=True)[:count]]).sort().values
+    assert torch.equal(got.places, wanted)
+    is_old = torch.isin(got.places, index)
+    assert torch.equal(got.source >= 0, is_old)
+    assert torch.equal(index[got.source[is_old]], got.places[is_old])
 
 
 def test_a_threshold_that_was_too_high_is_noticed():
-    values = torch.zeros(70_000)
-    values[:: exchange_module._STRIDE] = 1.0  # all that the sample sees is large
-    found = largest_outside(values, torch.tensor([1]), 3000)
-    assert len(found.unique()) == 3000
-    assert values[found].sum() == values.sum()
+    growth = torch.zeros(70_000)
+    growth[:: exchange_module._STRIDE] = 1.0  # all that the sample sees is large
+    index = torch.arange(5, 25_000, 5)
+    got = exchanged(index, torch.rand(len(index)), growth, 2000)
+    assert len(got.places.unique()) == len(index)
+    left = growth.index_fill(0, got.places, 0.0)
+    assert int((got.source < 0).sum()) > 900
+    assert int(left.sum()) == 0
 
 
-@given(st.sets(st.integers(0, 200)), st.sets(st.integers(0, 200)))
-def test_merging_and_looking_up(one, other):
-    one, other = sorted(one), sorted(other - one)
-    merged = merged_sorted(
-        torch.tensor(one, dtype=torch.int64), torch.tensor(other, dtype=torch.int64)
-    )
-    assert merged.tolist() == sorted([*one, *other])
-    if one:
-        positions = positions_in(torch.tensor(one), merged).tolist()
-        assert positions == [one.index(p) if p in one else -1 for p in merged.tolist()]
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0, 1), st.booleans(), st.sampled_from([50, 40_000]))
+def test_the_lowest_are_the_lowest(seed, share, with_ties, size):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(size, generator=generator)
+    values = (values * 3).round() if with_ties else values
+    values[:3] = torch.tensor([torch.inf, -torch.inf, 0.0])
+    count = int(share * size)
+    marked = lowest(values, count)
+    assert int(marked.sum()) == count
+    assert torch.equal(values[marked].sort().values, values.sort().values[:count])
+
+
+@given(st.lists(st.booleans(), max_size=70))
+def test_places_of_a_mask(entries):
+    mask = torch.tensor(entries, dtype=torch.bool)
+    assert places_of(mask).tolist() == [i for i, entry in enumerate(entries) if entry]
+
+
+@given(cases(), st.integers(1, 5))
+def test_no_output_loses_its_last_weight(case, rows):
+    index, score, growth, count = case
+    borders = torch.linspace(0, len(growth), rows + 1).long()
+    places, source = exchanged(index, score, growth, count, borders)
+    outputs, after = (torch.bucketize(p, borders, right=True) - 1 for p in (index, places))
+    assert len(places) == len(index)
+    kept = index[source[source >= 0]]
+    came_back = len(kept) - (len(index) - count)
+    assert came_back >= 0
+    assert set(outputs.tolist()) <= set(after.tolist())
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 9))
+def test_the_largest_reach_every_output(seed, rows, columns):
+    generator = torch.Generator().manual_seed(seed)
+    score = torch.rand(rows * columns, generator=generator)
+    outputs = torch.arange(rows).repeat_interleave(columns)
+    count = int(torch.randint(rows, rows * columns + 1, (), generator=generator))
+    places = largest_of_all(score, count, outputs)
+    assert len(places.unique()) == count
+    assert outputs[places].unique().tolist() == list(range(rows))
+    best = score.view(rows, columns).argmax(1) + columns * torch.arange(rows)
+    others = [p for p in places.tolist() if p not in best.tolist()]
+    left = [i for i in range(len(score)) if i not in places.tolist()]
+    assert not others or not left or min(score[others]) >= max(score[left])
 
 
 def test_repacking_keeps_survivors_and_fills_newcomers():
     values = torch.tensor([1.0, 2.0, 3.0])
-    assert repacked(values, torch.tensor([2, -1, 0]), 9.0).tolist() == [3.0, 9.0, 1.0]
+    source, fresh = torch.tensor([2, 0, 0]), torch.tensor([1])
+    assert repacked(values, source, fresh, 9.0).tolist() == [3.0, 9.0, 1.0]
+    rows = torch.stack([values, -values], 1)
+    assert repacked(rows, source, fresh, 9.0).tolist() == [[3, -3], [9, 9], [1, -1]]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.exchange import Exchange, repacked
+from pocketbayes.exchange import Exchange, places_of, repacked
 from pocketbayes.posteriors import Packed
 
 Optimizers = Sequence[torch.optim.Optimizer]
@@ -28,15 +28,16 @@ def repack_(
         optimizers: survivors keep their state, newcomers start with zeros.
     """
     resized = len(exchange.places) != len(posterior.index)
+    moves = (exchange.source.clamp_min(0), places_of(exchange.source < 0))
     for name, old in list(posterior.named_parameters(recurse=False)):
-        value = repacked(old, exchange.source, newcomers[name])
+        value = repacked(old, *moves, newcomers[name])
         new = nn.Parameter(value, old.requires_grad) if resized else old
         if resized:
             setattr(posterior, name, new)
         else:
             old.copy_(value)
         for optimizer in optimizers:
-            _move_state(optimizer, old, new, exchange.source)
+            _move_state(optimizer, old, new, moves)
     if resized:
         posterior.index = exchange.places
     else:
@@ -45,7 +46,10 @@ def repack_(
 
 
 def _move_state(
-    optimizer: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter, source: Tensor
+    optimizer: torch.optim.Optimizer,
+    old: nn.Parameter,
+    new: nn.Parameter,
+    moves: tuple[Tensor, Tensor],
 ) -> None:
     """Gives `new` the entries that `old` had, in their new order."""
     size = old.shape
@@ -57,5 +61,5 @@ def _move_state(
     state = optimizer.state.pop(old) if old is not new else optimizer.state[old]
     for key, value in state.items():
         if isinstance(value, Tensor) and value.shape == size:
-            state[key] = repacked(value, source, 0.0)
+            state[key] = repacked(value, *moves, 0.0)
     optimizer.state[new] = state

@@ -7,7 +7,7 @@ as many are added where the gradient is largest. Subclasses say what "matters" m
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,11 +18,12 @@ from pocketbayes.allocation import ALLOCATIONS, allocated
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.environment import agreed
 from pocketbayes.errors import PocketBayesError, require_choice, require_count, require_number
-from pocketbayes.exchange import Exchange, exchanged, largest_of_all, positions_in
+from pocketbayes.exchange import largest_of_all
 from pocketbayes.methods.base import Method, Moment
+from pocketbayes.methods.rows import Row, per_unit
 from pocketbayes.posteriors import STRUCTURES, Gaussian, Packed, Point, Posterior
 from pocketbayes.posteriors.conversions import as_dense, as_packed, is_trainable
-from pocketbayes.posteriors.structures import least_units, outputs_of, to_units, unit_layout
+from pocketbayes.posteriors.structures import least_units, to_units, unit_layout
 from pocketbayes.repacking import Optimizers, repack_
 
 GROWTHS = ("one_step", "mean", "multi_step")
@@ -137,7 +138,8 @@ class ExchangingMethod(Method):
         score = per_unit(to_units(self.score(posterior).detach(), self.structure))
         if self.initial == "random":
             score = torch.rand_like(score)
-        outputs = outputs_of(torch.arange(number, device=score.device), shape, self.structure)
+        units_per_output = number // least_units(shape, self.structure)
+        outputs = torch.arange(number, device=score.device) // units_per_output
         index = agreed(largest_of_all(score, units, outputs))
         return as_packed(cast(Gaussian | Point, posterior), index, self.structure)
 
@@ -151,11 +153,13 @@ class ExchangingMethod(Method):
         if wait >= (self.growth_steps if self.growth == "multi_step" else 1):
             return False
         gradients = moment.dense_gradients("mean" if self.growth == "mean" else None)
-        growth = {n: g.abs() + moment.memory.pop(n, 0) for n, g in gradients.items()}
+        if self.growth == "multi_step":
+            for name, gradient in gradients.items():
+                gradients[name] = gradient.abs() + moment.memory.pop(name, 0)
         if wait:
-            moment.memory.update(growth)
+            moment.memory.update(gradients)
             return False
-        return self._exchange_(model, growth, share, moment.optimizers)
+        return self._exchange_(model, gradients, share, moment.optimizers)
 
     def exchange_fraction(self, progress: float) -> float:
         """r_t = fraction (1 + cos(pi t / T_end)) / 2, or the fraction if constant; 0 from T_end."""
@@ -173,13 +177,15 @@ class ExchangingMethod(Method):
         packed = {n: q for n, q in named_posteriors(model) if isinstance(q, Packed)}
         together = [n for n in packed if self.resizes and n not in (self.densities or {})]
         groups = [[name] for name in packed if name not in together]
+        rows = [
+            Row([packed[n] for n in names], [self.score(packed[n]) for n in names],
+                [growth[n] for n in names], share)
+            for names in [*groups, *([together] if together else [])]
+        ]  # fmt: skip
         resized = False
-        for names in [*groups, *([together] if together else [])]:
-            tensors = [packed[name] for name in names]
-            gains = [per_unit(q.in_units(growth[n])) for n, q in zip(names, tensors, strict=True)]
-            scores = [per_unit(self.score(q)) for q in tensors]
-            for q, new in zip(tensors, joint_exchange(tensors, scores, gains, share), strict=True):
-                resized |= repack_(q, new, self.newcomers(q), optimizers)
+        for row in rows:
+            for posterior, part in row.parts(row.exchanged()):
+                resized |= repack_(posterior, part, self.newcomers(posterior), optimizers)
         return resized
 
 
@@ -188,33 +194,3 @@ def units_for(shape: tuple[int, ...], weights: int, structure: str) -> int:
     number, unit = unit_layout(shape, structure)
     wanted = round(weights / math.prod(unit))
     return min(number, max(wanted, least_units(shape, structure)))
-
-
-def per_unit(values: Tensor) -> Tensor:
-    """One number per unit: the mean over its weights."""
-    return values.flatten(1).mean(1) if values.dim() > 1 else values
-
-
-def joint_exchange(
-    tensors: Sequence[Packed], scores: Sequence[Tensor], gains: Sequence[Tensor], share: float
-) -> list[Exchange]:
-    """Exchanges a share of the active units of some tensors as if they were one.
-
-    The first process decides: equal numbers may be ranked differently on different devices.
-    """
-    sizes = [q.num_units for q in tensors]
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    index = torch.cat([q.index + at for q, at in zip(tensors, starts, strict=True)])
-    owners = [sum(q.shape[0] for q in tensors[:i]) for i in range(len(tensors))]
-    outputs = torch.cat([q.outputs() + at for q, at in zip(tensors, owners, strict=True)])
-    count = min(int(share * len(index)), sum(sizes) - len(index))
-    places, _ = exchanged(index, torch.cat([*scores]), torch.cat([*gains]), count, outputs)
-    source = positions_in(index, agreed(places))
-    ends = torch.searchsorted(places, torch.tensor([*starts[1:], sum(sizes)], device=index.device))
-    found, begin, before = [], 0, 0
-    for q, at, end in zip(tensors, starts, ends.tolist(), strict=True):
-        mine = source[begin:end]
-        local = torch.where(mine >= 0, mine - before, -1)
-        found.append(Exchange(places[begin:end] - at, local))
-        begin, before = end, before + len(q.index)
-    return found

@@ -13,8 +13,7 @@ from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.structures import (
     STRUCTURES,
     from_units,
-    least_units,
-    outputs_of,
+    output_borders,
     to_units,
     unit_layout,
 )
@@ -60,14 +59,9 @@ class Packed(Posterior):
         """Units of the tensor, active or not."""
         return unit_layout(tuple(self.shape), self.structure)[0]
 
-    @property
-    def least_units(self) -> int:
-        """Units needed to reach every output."""
-        return least_units(tuple(self.shape), self.structure)
-
-    def outputs(self) -> Tensor:
-        """The output, or block of outputs, of each active unit."""
-        return outputs_of(self.index, tuple(self.shape), self.structure)
+    def borders(self) -> Tensor:
+        """The first unit of each output, or block of outputs, and the end."""
+        return self.index.new_tensor(output_borders(tuple(self.shape), self.structure))
 
     def in_units(self, dense: Tensor) -> Tensor:
         """A dense tensor of the weight's shape as all its units."""

@@ -47,12 +47,10 @@ def from_units(units: Tensor, shape: tuple[int, ...], structure: str) -> Tensor:
     return units.view(shape[1], shape[0], *shape[2:]).transpose(0, 1).contiguous()
 
 
-def outputs_of(index: Tensor, shape: tuple[int, ...], structure: str) -> Tensor:
-    """For each unit the output, or block of outputs, it belongs to; a channel reaches them all."""
-    _, unit = unit_layout(shape, structure)
-    if unit and structure == "channel":
-        return index.new_zeros(index.shape)
-    return index // max(1, prod(shape[1:]))
+def output_borders(shape: tuple[int, ...], structure: str) -> list[int]:
+    """The number of the first unit of each output, or block of outputs, and the end."""
+    number, _ = unit_layout(shape, structure)
+    return list(range(0, number + 1, number // least_units(shape, structure)))
 
 
 def least_units(shape: tuple[int, ...], structure: str) -> int:
