@@ -108,3 +108,43 @@ def test_compiled_and_eager_training_reach_the_same():
         loader = DataLoader(data(), 600)
         reached.append(pb.evaluate(model, loader, 1, estimator="mean").nll)
     assert abs(reached[0] - reached[1]) < 0.1
+
+
+@pytest.mark.parametrize("estimator", ["lrt", "weight", "flipout"])
+@pytest.mark.parametrize("structure", ["none", "block16"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_sparse_training(estimator, structure, compiled):
+    torch._dynamo.reset()
+    model = pb.bayesianize_(network(), estimator=estimator)
+    loader = DataLoader(data(), 100, shuffle=True)
+    seen = []
+
+    class Spy(pb.Subspace):
+        def after_step(self, model, moment):
+            replaced = super().after_step(model, moment)
+            seen.append([q.index.clone() for _, q in pb.named_posteriors(model)])
+            return replaced
+
+    method = Spy(density=0.5, allocation="uniform", structure=structure, update_every=4)
+    result = pb.fit(model, loader, method, epochs=20, progress=False, compile=compiled)
+    assert result.history[-1]["accuracy"] > 0.6
+    assert {tuple(map(len, row)) for row in seen} == {tuple(map(len, seen[0]))}
+    assert any(not torch.equal(a, b) for a, b in zip(seen[0], seen[-1], strict=True))
+    for _, q in pb.named_posteriors(model):
+        mean, variance = q.moments()
+        assert int((variance > 0).sum()) == q.num_active
+        assert not mean[variance == 0].any()
+
+
+def test_an_exchange_is_the_same_on_every_device():
+    from pocketbayes.exchange import exchanged
+
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randperm(400_000, generator=generator)[:20_000].sort().values
+    score = torch.rand(20_000, generator=generator)
+    growth = torch.randn(400_000, generator=generator, dtype=torch.float64)
+    borders = torch.arange(0, 400_001, 1000)
+    here = exchanged(index, score, growth, 6000, borders)
+    there = exchanged(*(t.cuda() for t in (index, score, growth)), 6000, borders.cuda())
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(one, other.cpu())

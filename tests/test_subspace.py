@@ -536,6 +536,11 @@ def test_compiled_and_eager_training_agree():
         torch.testing.assert_close(eager[name], compiled[name], rtol=1e-4, atol=1e-6)
 
 
+def test_what_changes_its_size_is_not_compiled_and_says_so():
+    with pytest.warns(UserWarning, match="not compiled"):
+        fit(mlp(), sparse(allocation="global"), epochs=1, compile="aot_eager")
+
+
 def test_networks_of_one_shape_share_compiled_code():
     torch._dynamo.reset()
     compiled = []
@@ -544,7 +549,6 @@ def test_networks_of_one_shape_share_compiled_code():
         compiled.append(graph)
         return graph
 
-    torch._dynamo.list_backends()
     for seed in range(3):
         objective = Objective(fit(mlp(seed), sparse(), epochs=0).model, "categorical")
         x, y = next(iter(batches()))

@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,12 +108,17 @@ class Run:
         host longer than running them takes a fast GPU.
         """
         wanted = self.settings.compile
+        if wanted and self.settings.method.resizes:
+            warnings.warn(
+                "not compiled: this method changes the sizes of tensors as it goes, and each "
+                "change would be compiled anew",
+                stacklevel=4,
+            )
+            return self.objective
         if isinstance(wanted, str):
             return torch.compile(self.objective, backend=wanted)
         if not wanted:
             return self.objective
-        if self.settings.method.resizes:
-            return torch.compile(self.objective, dynamic=True)
         mode = "reduce-overhead" if self.replays_graphs else None
         return torch.compile(self.objective, mode=mode)
 
