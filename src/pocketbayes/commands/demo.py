@@ -30,7 +30,7 @@ from pocketbayes.tables import console, rows_table
 SHOWN: dict[str, Method] = {
     "deterministic": Deterministic(),
     "mean-field": MeanField(),
-    "subspace": Subspace(density=0.1, update_every=20),
+    "subspace": Subspace(density=0.1),
 }
 _SHADES = " ░▒▓█"
 

@@ -100,7 +100,11 @@ def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, f
     if not isinstance(method, ExchangingMethod):
         return {}
     flops = training_flops(model, train.batch([0, 1])[0], method)
-    return {"flops_per_example": flops.active, "dense_flops_per_example": flops.dense}
+    return {
+        "flops_per_example": flops.active,
+        "dense_flops_per_example": flops.dense,
+        "flops_ratio": flops.ratio,
+    }
 
 
 def _last_numbers(result: FitResult) -> dict[str, Any]:
