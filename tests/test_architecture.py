@@ -21,6 +21,8 @@ MAY_IMPORT = {
     "allocation": "",
     "criteria": "",
     "exchange": "",
+    "mixture": "",
+    "merging": "mixture",
     "estimators": "randomness",
     "posteriors": "randomness reuse",
     "reuse": "randomness",

@@ -20,7 +20,7 @@ from pocketbayes.flags import (
     options_in,
     read_config,
 )
-from pocketbayes.methods import METHODS, MeanField, Method
+from pocketbayes.methods import METHODS, MeanField, Method, Subspace
 from pocketbayes.models import MODELS
 
 
@@ -195,3 +195,14 @@ def test_small_data_gets_small_batches(examples, size):
 def test_evaluation_has_the_options_of_data_but_not_of_methods():
     assert "test_file" in evaluate_flags()
     assert "beta" not in evaluate_flags()
+
+
+def test_a_table_is_given_as_text_or_as_a_mapping():
+    flag = options_in(Subspace)["densities"]
+    assert (flag.kind, flag.shape) == (float, "table")
+    wanted = {"a.weight": 0.5, "b=c": 1.0}
+    assert flag.parsed("a.weight=0.5,b=c=1", "--") == wanted
+    assert flag.parsed({"a.weight": 0.5, "b=c": 1}, "run.yaml: ") == wanted
+    for wrong in ("a", "=1", "a=x", ["a"], {"a": "x"}):
+        with pytest.raises(UsageError, match="densities"):
+            flag.parsed(wrong, "--")

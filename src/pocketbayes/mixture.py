@@ -1,0 +1,292 @@
+"""A mixture of two-dimensional Gaussians fitted to millions of points in a second.
+
+Pure functions of arrays. Points go into the cells of a grid once, with exact moments; all the
+fitting happens on cells, and each point then looks at the few components near its cell.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from math import log, pi
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+_CHUNK = 1 << 21
+_FLOOR = 1e-6  # of a component's variance, in units of the whole cloud's
+
+
+class Grid(NamedTuple):
+    """Cells of equal width in z = u / (2 + |u|), u = (x - center) / width, which spares long tails.
+
+    `low` and `step` are those of z; `side` is the number of cells along each axis.
+    """
+
+    center: Array
+    width: Array
+    low: Array
+    step: Array
+    side: int
+
+
+class Cells(NamedTuple):
+    """Cells that hold points: numbers, sizes (in points), means, covariances (xx, xy, yy)."""
+
+    number: NDArray[np.int64]
+    size: Array
+    mean: Array
+    covariance: Array
+
+
+class Mixture(NamedTuple):
+    """Components: weights that sum to 1, means and covariances (xx, xy, yy)."""
+
+    weight: Array
+    mean: Array
+    covariance: Array
+
+
+def fitted_mixture(
+    x: Tensor, y: Tensor, components: int, side: int = 256, iterations: int = 8, nearest: int = 10
+) -> tuple[Mixture, Grid, Cells]:
+    """Expectation maximisation on cells, from a weighted kd-split.
+
+    Args:
+        x: first coordinate of each point.
+        y: second coordinate.
+        components: how many Gaussians at most.
+        side: cells along each axis.
+        iterations: of expectation maximisation.
+        nearest: components that a cell looks at.
+    """
+    grid = made_grid(x, y, side)
+    cells = filled_cells(x, y, grid)
+    scale = grid.width
+    inner = _scaled(cells, 1 / scale)
+    mixture = split_cells(inner, components)
+    for step in range(iterations):
+        if step % 3 == 0:
+            near = nearest_components(inner.mean, mixture.mean, nearest)
+        mixture = improved(inner, mixture, near)
+    return _scaled_mixture(mixture, scale), grid, cells
+
+
+def made_grid(x: Tensor, y: Tensor, side: int) -> Grid:
+    """A grid over all points, centred and scaled by mean and standard deviation."""
+    center = np.array([float(t.mean(dtype=torch.float64)) for t in (x, y)])
+    width = np.array([float(t.std(correction=0)) for t in (x, y)])
+    width = np.where(width > 0, width, 1.0)
+    ends = np.array([[float(t.min()), float(t.max())] for t in (x, y)])
+    u = (ends - center[:, None]) / width[:, None]
+    z = u / (2 + np.abs(u))
+    step = np.maximum(z[:, 1] - z[:, 0], 1e-12) / side * (1 + 1e-6)
+    return Grid(center, width, z[:, 0], step, side)
+
+
+def cell_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
+    """The number of each point's cell."""
+    parts = []
+    for axis, values in enumerate((x, y)):
+        u = (values - grid.center[axis]).mul_(1 / grid.width[axis])
+        z = u.div_(u.abs().add_(2))
+        place = z.sub_(grid.low[axis]).mul_(1 / grid.step[axis]).to(torch.int32)
+        parts.append(place.clamp_(0, grid.side - 1))
+    number: Tensor = parts[0].mul_(grid.side).add_(parts[1])
+    return number
+
+
+def filled_cells(x: Tensor, y: Tensor, grid: Grid) -> Cells:
+    """Counts and exact moments of all cells that hold points, summed in float64."""
+    sums = torch.zeros(6, grid.side**2, dtype=torch.float64, device=x.device)
+    for part in _chunks(len(x)):
+        number = cell_numbers(x[part], y[part], grid).long()
+        u, v = (t[part].double() - c for t, c in zip((x, y), grid.center, strict=True))
+        for row, values in enumerate((torch.ones_like(u), u, v, u * u, u * v, v * v)):
+            sums[row].index_add_(0, number, values)
+    table = sums.cpu().numpy()
+    occupied = np.flatnonzero(table[0]).astype(np.int64)
+    count, u, v, uu, uv, vv = table[:, occupied]
+    mean = np.stack([u, v], 1) / count[:, None]
+    second = np.stack([uu, uv, vv], 1) / count[:, None]
+    covariance = second - _products(mean)
+    covariance[:, [0, 2]] = covariance[:, [0, 2]].clip(0)
+    return Cells(occupied, count, mean + grid.center, covariance)
+
+
+def _products(vectors: Array) -> Array:
+    """Xx, xy and yy of each vector."""
+    x, y = vectors[:, 0], vectors[:, 1]
+    return np.stack([x * x, x * y, y * y], 1)
+
+
+def _chunks(length: int, size: int = _CHUNK) -> Iterator[slice]:
+    return (slice(i, i + size) for i in range(0, length, size))
+
+
+def _scaled(cells: Cells, factor: Array) -> Cells:
+    return cells._replace(
+        mean=cells.mean * factor, covariance=cells.covariance * _products(factor[None])
+    )
+
+
+def _scaled_mixture(mixture: Mixture, factor: Array) -> Mixture:
+    return mixture._replace(
+        mean=mixture.mean * factor, covariance=mixture.covariance * _products(factor[None])
+    )
+
+
+def split_cells(cells: Cells, components: int) -> Mixture:
+    """Halves the group of cells that spreads most, again and again, until there are enough."""
+    everything = np.arange(len(cells.size))
+    heap: list[tuple[float, int, NDArray[np.int64], int]] = []
+    done: list[NDArray[np.int64]] = []
+    _push(heap, cells, everything, 0)
+    number = 1
+    while heap and len(heap) + len(done) < components:
+        _, _, members, axis = heappop(heap)
+        order = members[np.argsort(cells.mean[members, axis], kind="stable")]
+        before = np.cumsum(cells.size[order])
+        cut = int(np.searchsorted(before, before[-1] / 2)) + 1
+        cut = min(max(cut, 1), len(order) - 1)
+        for half in (order[:cut], order[cut:]):
+            if len(half) > 1:
+                _push(heap, cells, half, number)
+            else:
+                done.append(half)
+            number += 1
+    groups = [members for _, _, members, _ in heap] + done
+    label = np.empty(len(everything), dtype=np.int64)
+    for index, members in enumerate(groups):
+        label[members] = index
+    return from_shares(cells, label[:, None], np.ones((len(label), 1)), len(groups))
+
+
+def _push(
+    heap: list[tuple[float, int, NDArray[np.int64], int]],
+    cells: Cells,
+    members: NDArray[np.int64],
+    number: int,
+) -> None:
+    """Adds a group with its spread: count times variance along its longer axis."""
+    count = cells.size[members]
+    total = count.sum()
+    mean = count @ cells.mean[members] / total
+    spread = count @ ((cells.mean[members] - mean) ** 2)
+    axis = int(spread[1] > spread[0])
+    heappush(heap, (-(float(spread[axis]) ** 0.5) * total**0.5, number, members, axis))
+
+
+def from_shares(cells: Cells, label: NDArray[np.int64], share: Array, components: int) -> Mixture:
+    """The components whose moments are those of the cells' shares; empty ones are dropped.
+
+    Args:
+        cells: the data.
+        label: the components that each cell is shared between, one row per cell.
+        share: of the cell in each of those.
+        components: their number.
+    """
+
+    def summed(values: Array) -> Array:
+        return np.bincount(label.ravel(), values.ravel(), components).astype(np.float64)
+
+    weight = share * cells.size[:, None]
+    total = summed(weight)
+    kept = total > 1e-9 * cells.size.sum()
+    safe = np.where(kept, total, 1.0)
+    mean = np.stack([summed(weight * cells.mean[:, [i]]) for i in range(2)], 1) / safe[:, None]
+    apart = cells.mean[:, None] - mean[label]
+    second = [
+        summed(weight * (cells.covariance[:, [c]] + apart[..., i] * apart[..., j]))
+        for c, (i, j) in enumerate(((0, 0), (0, 1), (1, 1)))
+    ]
+    covariance = np.stack(second, 1) / safe[:, None]
+    covariance[:, [0, 2]] += _FLOOR
+    return Mixture(total[kept] / total[kept].sum(), mean[kept], covariance[kept])
+
+
+def nearest_components(places: Array, means: Array, count: int) -> NDArray[np.int64]:
+    """The components whose means lie nearest to each place."""
+    from scipy.spatial import cKDTree  # type: ignore[import-untyped]
+
+    count = min(count, len(means))
+    found = cKDTree(means).query(places, count, workers=-1)[1]
+    return np.asarray(found, dtype=np.int64).reshape(len(places), count)
+
+
+def log_densities(places: Array, mixture: Mixture, near: NDArray[np.int64]) -> Array:
+    """log [pi_k N(place; m_k, S_k)] for each place and the components it looks at."""
+    inverse, constant = _precision(mixture)
+    u = places[:, 0][:, None] - mixture.mean[near, 0]
+    v = places[:, 1][:, None] - mixture.mean[near, 1]
+    a, b, c = inverse[:, 0][near], inverse[:, 1][near], inverse[:, 2][near]
+    values: Array = constant[near] - (a * u * u + 2 * b * u * v + c * v * v) / 2
+    return values
+
+
+def _precision(mixture: Mixture) -> tuple[Array, Array]:
+    """The inverse covariances (xx, xy, yy), and log pi - log(2 pi) - log det / 2."""
+    xx, xy, yy = mixture.covariance.T
+    determinant = xx * yy - xy * xy
+    inverse = np.stack([yy, -xy, xx], 1) / determinant[:, None]
+    return inverse, np.log(mixture.weight) - log(2 * pi) - np.log(determinant) / 2
+
+
+def expected_log_densities(cells: Cells, mixture: Mixture, near: NDArray[np.int64]) -> Array:
+    """The same, averaged over the points of each cell: less tr(S_k^-1 C) / 2."""
+    inverse, _ = _precision(mixture)
+    xx, xy, yy = (cells.covariance[:, [i]] for i in range(3))
+    a, b, c = inverse[:, 0][near], inverse[:, 1][near], inverse[:, 2][near]
+    return log_densities(cells.mean, mixture, near) - (a * xx + 2 * b * xy + c * yy) / 2
+
+
+def improved(cells: Cells, mixture: Mixture, near: NDArray[np.int64]) -> Mixture:
+    """One step of expectation maximisation."""
+    values = expected_log_densities(cells, mixture, near)
+    values -= values.max(1, keepdims=True)
+    share = np.exp(values)
+    share /= share.sum(1, keepdims=True)
+    return from_shares(cells, near, share, len(mixture.weight))
+
+
+def assigned(
+    x: Tensor, y: Tensor, mixture: Mixture, grid: Grid, cells: Cells, candidates: int = 4
+) -> Tensor:
+    """The likeliest component of every point, among the likeliest few of its cell.
+
+    In a cell each candidate's log-density is a quadratic in the distance from the cell's mean,
+    written out once per cell: log pi_k N = a + b u + c v + d u^2 + e u v + f v^2.
+    """
+    inner, scaled = _scaled(cells, 1 / grid.width), _scaled_mixture(mixture, 1 / grid.width)
+    near = nearest_components(inner.mean, scaled.mean, 3 * candidates)
+    best = np.argsort(-expected_log_densities(inner, scaled, near), 1)[:, :candidates]
+    top = np.take_along_axis(near, best, 1)
+    polynomial = torch.from_numpy(_polynomials(inner, scaled, top)).float().to(x.device)
+    centers = torch.from_numpy(cells.mean).float().to(x.device)
+    row_of = torch.zeros(grid.side**2, dtype=torch.int64)
+    row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
+    row_of, choices = row_of.to(x.device), torch.from_numpy(top).int().to(x.device)
+    labels = torch.empty(len(x), dtype=torch.int32, device=x.device)
+    for part in _chunks(len(x), _CHUNK // 8):
+        row = row_of[cell_numbers(x[part], y[part], grid).long()]
+        apart = torch.stack([x[part], y[part]], 1).sub_(centers.index_select(0, row))
+        u, v = (apart[:, i] * (1 / grid.width[i]) for i in range(2))
+        terms = polynomial.index_select(0, row)
+        value = terms[:, 0].addcmul(terms[:, 1], u[:, None]).addcmul_(terms[:, 2], v[:, None])
+        value.addcmul_(terms[:, 3], (u * u)[:, None]).addcmul_(terms[:, 4], (u * v)[:, None])
+        value.addcmul_(terms[:, 5], (v * v)[:, None])
+        labels[part] = choices[row, value.argmax(1)]
+    return labels
+
+
+def _polynomials(cells: Cells, mixture: Mixture, top: NDArray[np.int64]) -> Array:
+    """Coefficients [cell, term, candidate] of log pi_k N around each cell's mean."""
+    inverse, _ = _precision(mixture)
+    a, b, c = (inverse[:, i][top] for i in range(3))
+    u, v = (cells.mean[:, [i]] - mixture.mean[top, i] for i in range(2))
+    value = log_densities(cells.mean, mixture, top)
+    value -= value.max(1, keepdims=True)
+    terms = [value, -(a * u + b * v), -(b * u + c * v), -a / 2, -b, -c / 2]
+    return np.stack(terms, 1)
