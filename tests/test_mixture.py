@@ -9,21 +9,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pocketbayes import cells as cells_module
 from pocketbayes import mixture as mixture_module
+from pocketbayes.cells import cell_numbers, filled_cells, made_grid
 from pocketbayes.merging import merged, squared_w2, taken
 from pocketbayes.mixture import (
     Mixture,
     assigned,
-    cell_numbers,
+    blends,
     expected_log_densities,
-    filled_cells,
     fitted_mixture,
     from_shares,
     improved,
     log_densities,
-    made_grid,
     nearest_components,
+    small_components,
     split_cells,
+    squared_mahalanobis,
 )
 
 
@@ -73,7 +75,8 @@ def test_chunks_change_nothing(monkeypatch):
     x, y = cloud(5000)
     whole = fitted_mixture(x, y, 20, side=32)
     labels = assigned(x, y, *whole)
-    monkeypatch.setattr(mixture_module, "_CHUNK", 800)
+    monkeypatch.setattr(cells_module.chunks, "__defaults__", (800,))
+    monkeypatch.setattr(mixture_module, "CHUNK", 800)
     parts = fitted_mixture(x, y, 20, side=32)
     for a, b in zip(whole[0], parts[0], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8)
@@ -247,3 +250,42 @@ def test_pairs_may_be_kept_apart():
     halves, label = merged(mixture, 1e9, may_merge=lambda a, b: (a < 5) == (b < 5))
     assert len(halves.weight) == 2
     assert len(set(label[:5])) == len(set(label[5:])) == 1
+
+
+def test_mahalanobis_distances_follow_their_law():
+    """For points of one Gaussian they are chi-squared of 2: 5% above 5.991. 40,000 points, 5 sd."""
+    x, y = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(0))
+    y = 0.001 * (y + 0.5 * x)
+    found, *_ = fitted_mixture(x, y, 1)
+    distance = squared_mahalanobis(x, y, torch.zeros(40_000, dtype=torch.int32), found)
+    assert distance.mean() == pytest.approx(2, rel=1e-3)
+    outside = (distance > 5.991).double().mean()
+    assert abs(float(outside) - 0.05) < 5 * (0.05 * 0.95 / 40_000) ** 0.5
+
+
+def test_blends_take_the_likeliest_two_of_the_nearest_five():
+    mixture = random_mixture(30, 4)
+    x, y = 2 * torch.randn(2, 50, generator=torch.Generator().manual_seed(1))
+    scale = np.array([1.0, 0.5])
+    index, share = blends(x, y, mixture, scale)
+    assert index.shape == share.shape == (50, 2)
+    np.testing.assert_allclose(share.sum(1), 1)
+    assert (share[:, 0] >= share[:, 1]).all()
+    points = torch.stack([x, y], 1).double().numpy()
+    for point, chosen, parts in zip(points, index, share, strict=True):
+        apart = (((point - mixture.mean) / scale) ** 2).sum(1)
+        five = np.argsort(apart)[:5]
+        normal = torch.distributions.MultivariateNormal(
+            torch.tensor(mixture.mean[five]), torch.tensor(matrices(mixture.covariance[five]))
+        )
+        density = normal.log_prob(torch.tensor(point)).exp().numpy()
+        best = five[np.argsort(-density)[:2]]
+        assert chosen.tolist() == best.tolist()
+        wanted = np.sort(density)[::-1][:2]
+        np.testing.assert_allclose(parts, wanted / wanted.sum(), rtol=1e-6)
+    assert blends(x, y, taken(mixture, np.array([3])), scale)[1].tolist() == [[1.0]] * 50
+
+
+def test_small_components_are_found():
+    labels = torch.tensor([0, 0, 0, 2, 2, 4], dtype=torch.int32)
+    assert small_components(labels, 5, 3).tolist() == [False, True, True, True, True]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.mixture import Array, Mixture
+from pocketbayes.cells import Array
+from pocketbayes.mixture import Mixture
 
 Labels = NDArray[np.int64]
 MERGES = ("moments", "paper")

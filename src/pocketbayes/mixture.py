@@ -4,7 +4,6 @@ Pure functions of arrays. Points go into the cells of a grid once, with exact mo
 fitting happens on cells, and each point then looks at the few components near its cell.
 """
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import log, pi
 from typing import NamedTuple
@@ -14,31 +13,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Array = NDArray[np.float64]
-_CHUNK = 1 << 21
+from pocketbayes.cells import (
+    CHUNK,
+    Array,
+    Cells,
+    Grid,
+    cell_numbers,
+    chunks,
+    filled_cells,
+    made_grid,
+    products,
+    scaled,
+)
+
 _FLOOR = 1e-6  # of a component's variance, in units of the whole cloud's
-
-
-class Grid(NamedTuple):
-    """Cells of equal width in z = u / (2 + |u|), u = (x - center) / width, which spares long tails.
-
-    `low` and `step` are those of z; `side` is the number of cells along each axis.
-    """
-
-    center: Array
-    width: Array
-    low: Array
-    step: Array
-    side: int
-
-
-class Cells(NamedTuple):
-    """Cells that hold points: numbers, sizes (in points), means, covariances (xx, xy, yy)."""
-
-    number: NDArray[np.int64]
-    size: Array
-    mean: Array
-    covariance: Array
 
 
 class Mixture(NamedTuple):
@@ -65,7 +53,7 @@ def fitted_mixture(
     grid = made_grid(x, y, side)
     cells = filled_cells(x, y, grid)
     scale = grid.width
-    inner = _scaled(cells, 1 / scale)
+    inner = scaled(cells, 1 / scale)
     mixture = split_cells(inner, components)
     for step in range(iterations):
         if step % 3 == 0:
@@ -74,67 +62,9 @@ def fitted_mixture(
     return _scaled_mixture(mixture, scale), grid, cells
 
 
-def made_grid(x: Tensor, y: Tensor, side: int) -> Grid:
-    """A grid over all points, centred and scaled by mean and standard deviation."""
-    center = np.array([float(t.mean(dtype=torch.float64)) for t in (x, y)])
-    width = np.array([float(t.std(correction=0)) for t in (x, y)])
-    width = np.where(width > 0, width, 1.0)
-    ends = np.array([[float(t.min()), float(t.max())] for t in (x, y)])
-    u = (ends - center[:, None]) / width[:, None]
-    z = u / (2 + np.abs(u))
-    step = np.maximum(z[:, 1] - z[:, 0], 1e-12) / side * (1 + 1e-6)
-    return Grid(center, width, z[:, 0], step, side)
-
-
-def cell_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
-    """The number of each point's cell."""
-    parts = []
-    for axis, values in enumerate((x, y)):
-        u = (values - grid.center[axis]).mul_(1 / grid.width[axis])
-        z = u.div_(u.abs().add_(2))
-        place = z.sub_(grid.low[axis]).mul_(1 / grid.step[axis]).to(torch.int32)
-        parts.append(place.clamp_(0, grid.side - 1))
-    number: Tensor = parts[0].mul_(grid.side).add_(parts[1])
-    return number
-
-
-def filled_cells(x: Tensor, y: Tensor, grid: Grid) -> Cells:
-    """Counts and exact moments of all cells that hold points, summed in float64."""
-    sums = torch.zeros(6, grid.side**2, dtype=torch.float64, device=x.device)
-    for part in _chunks(len(x)):
-        number = cell_numbers(x[part], y[part], grid).long()
-        u, v = (t[part].double() - c for t, c in zip((x, y), grid.center, strict=True))
-        for row, values in enumerate((torch.ones_like(u), u, v, u * u, u * v, v * v)):
-            sums[row].index_add_(0, number, values)
-    table = sums.cpu().numpy()
-    occupied = np.flatnonzero(table[0]).astype(np.int64)
-    count, u, v, uu, uv, vv = table[:, occupied]
-    mean = np.stack([u, v], 1) / count[:, None]
-    second = np.stack([uu, uv, vv], 1) / count[:, None]
-    covariance = second - _products(mean)
-    covariance[:, [0, 2]] = covariance[:, [0, 2]].clip(0)
-    return Cells(occupied, count, mean + grid.center, covariance)
-
-
-def _products(vectors: Array) -> Array:
-    """Xx, xy and yy of each vector."""
-    x, y = vectors[:, 0], vectors[:, 1]
-    return np.stack([x * x, x * y, y * y], 1)
-
-
-def _chunks(length: int, size: int = _CHUNK) -> Iterator[slice]:
-    return (slice(i, i + size) for i in range(0, length, size))
-
-
-def _scaled(cells: Cells, factor: Array) -> Cells:
-    return cells._replace(
-        mean=cells.mean * factor, covariance=cells.covariance * _products(factor[None])
-    )
-
-
 def _scaled_mixture(mixture: Mixture, factor: Array) -> Mixture:
     return mixture._replace(
-        mean=mixture.mean * factor, covariance=mixture.covariance * _products(factor[None])
+        mean=mixture.mean * factor, covariance=mixture.covariance * products(factor[None])
     )
 
 
@@ -259,17 +189,17 @@ def assigned(
     In a cell each candidate's log-density is a quadratic in the distance from the cell's mean,
     written out once per cell: log pi_k N = a + b u + c v + d u^2 + e u v + f v^2.
     """
-    inner, scaled = _scaled(cells, 1 / grid.width), _scaled_mixture(mixture, 1 / grid.width)
-    near = nearest_components(inner.mean, scaled.mean, 3 * candidates)
-    best = np.argsort(-expected_log_densities(inner, scaled, near), 1)[:, :candidates]
+    inner, same = scaled(cells, 1 / grid.width), _scaled_mixture(mixture, 1 / grid.width)
+    near = nearest_components(inner.mean, same.mean, 3 * candidates)
+    best = np.argsort(-expected_log_densities(inner, same, near), 1)[:, :candidates]
     top = np.take_along_axis(near, best, 1)
-    polynomial = torch.from_numpy(_polynomials(inner, scaled, top)).float().to(x.device)
+    polynomial = torch.from_numpy(_polynomials(inner, same, top)).float().to(x.device)
     centers = torch.from_numpy(cells.mean).float().to(x.device)
     row_of = torch.zeros(grid.side**2, dtype=torch.int64)
     row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
     row_of, choices = row_of.to(x.device), torch.from_numpy(top).int().to(x.device)
     labels = torch.empty(len(x), dtype=torch.int32, device=x.device)
-    for part in _chunks(len(x), _CHUNK // 8):
+    for part in chunks(len(x), CHUNK // 8):
         row = row_of[cell_numbers(x[part], y[part], grid).long()]
         apart = torch.stack([x[part], y[part]], 1).sub_(centers.index_select(0, row))
         u, v = (apart[:, i] * (1 / grid.width[i]) for i in range(2))
@@ -290,3 +220,38 @@ def _polynomials(cells: Cells, mixture: Mixture, top: NDArray[np.int64]) -> Arra
     value -= value.max(1, keepdims=True)
     terms = [value, -(a * u + b * v), -(b * u + c * v), -a / 2, -b, -c / 2]
     return np.stack(terms, 1)
+
+
+def squared_mahalanobis(x: Tensor, y: Tensor, labels: Tensor, mixture: Mixture) -> Tensor:
+    """(p - m_k)^T S_k^-1 (p - m_k) of every point and its component."""
+    inverse, _ = _precision(mixture)
+    table = torch.from_numpy(np.concatenate([mixture.mean, inverse], 1)).float().to(x.device)
+    found = torch.empty(len(x), dtype=torch.float32, device=x.device)
+    for part in chunks(len(x)):
+        m, n, a, b, c = table.index_select(0, labels[part]).unbind(1)
+        u, v = x[part] - m, y[part] - n
+        found[part] = a * u * u + 2 * b * u * v + c * v * v
+    return found
+
+
+def blends(
+    x: Tensor, y: Tensor, mixture: Mixture, scale: Array, nearest: int = 5, kept: int = 2
+) -> tuple[NDArray[np.int64], Array]:
+    """For points far from their component: the likeliest `kept` of the `nearest`, and their shares.
+
+    Shares are in proportion to the densities N(p; m_k, S_k), without the components' weights, and
+    sum to 1. Distances are measured in units of `scale`.
+    """
+    places = torch.stack([x, y], 1).double().cpu().numpy()
+    near = nearest_components(places / scale, mixture.mean / scale, nearest)
+    even = mixture._replace(weight=np.ones_like(mixture.weight))
+    values = log_densities(places, even, near)
+    order = np.argsort(-values, 1, kind="stable")[:, :kept]
+    values = np.take_along_axis(values, order, 1)
+    share = np.exp(values - values[:, :1])
+    return np.take_along_axis(near, order, 1), share / share.sum(1, keepdims=True)
+
+
+def small_components(labels: Tensor, components: int, least: int) -> Tensor:
+    """Marks the components that fewer than `least` points belong to."""
+    return torch.bincount(labels, minlength=components) < least

@@ -1,0 +1,94 @@
+"""Millions of points in the plane as the cells of a grid, each with its exact moments."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+CHUNK = 1 << 21
+
+
+class Grid(NamedTuple):
+    """Cells of equal width in z = u / (2 + |u|), u = (x - center) / width, which spares long tails.
+
+    `low` and `step` are those of z; `side` is the number of cells along each axis.
+    """
+
+    center: Array
+    width: Array
+    low: Array
+    step: Array
+    side: int
+
+
+class Cells(NamedTuple):
+    """Cells that hold points: numbers, sizes (in points), means, covariances (xx, xy, yy)."""
+
+    number: NDArray[np.int64]
+    size: Array
+    mean: Array
+    covariance: Array
+
+
+def made_grid(x: Tensor, y: Tensor, side: int) -> Grid:
+    """A grid over all points, centred and scaled by mean and standard deviation."""
+    center = np.array([float(t.mean(dtype=torch.float64)) for t in (x, y)])
+    width = np.array([float(t.std(correction=0)) for t in (x, y)])
+    width = np.where(width > 0, width, 1.0)
+    ends = np.array([[float(t.min()), float(t.max())] for t in (x, y)])
+    u = (ends - center[:, None]) / width[:, None]
+    z = u / (2 + np.abs(u))
+    step = np.maximum(z[:, 1] - z[:, 0], 1e-12) / side * (1 + 1e-6)
+    return Grid(center, width, z[:, 0], step, side)
+
+
+def cell_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
+    """The number of each point's cell."""
+    parts = []
+    for axis, values in enumerate((x, y)):
+        u = (values - grid.center[axis]).mul_(1 / grid.width[axis])
+        z = u.div_(u.abs().add_(2))
+        place = z.sub_(grid.low[axis]).mul_(1 / grid.step[axis]).to(torch.int32)
+        parts.append(place.clamp_(0, grid.side - 1))
+    number: Tensor = parts[0].mul_(grid.side).add_(parts[1])
+    return number
+
+
+def filled_cells(x: Tensor, y: Tensor, grid: Grid) -> Cells:
+    """Counts and exact moments of all cells that hold points, summed in float64."""
+    sums = torch.zeros(6, grid.side**2, dtype=torch.float64, device=x.device)
+    for part in chunks(len(x)):
+        number = cell_numbers(x[part], y[part], grid).long()
+        u, v = (t[part].double() - c for t, c in zip((x, y), grid.center, strict=True))
+        for row, values in enumerate((torch.ones_like(u), u, v, u * u, u * v, v * v)):
+            sums[row].index_add_(0, number, values)
+    table = sums.cpu().numpy()
+    occupied = np.flatnonzero(table[0]).astype(np.int64)
+    count, u, v, uu, uv, vv = table[:, occupied]
+    mean = np.stack([u, v], 1) / count[:, None]
+    second = np.stack([uu, uv, vv], 1) / count[:, None]
+    covariance = second - products(mean)
+    covariance[:, [0, 2]] = covariance[:, [0, 2]].clip(0)
+    return Cells(occupied, count, mean + grid.center, covariance)
+
+
+def products(vectors: Array) -> Array:
+    """Xx, xy and yy of each vector."""
+    x, y = vectors[:, 0], vectors[:, 1]
+    return np.stack([x * x, x * y, y * y], 1)
+
+
+def chunks(length: int, size: int = CHUNK) -> Iterator[slice]:
+    """Stretches of at most `size` that cover the length."""
+    return (slice(i, i + size) for i in range(0, length, size))
+
+
+def scaled(cells: Cells, factor: Array) -> Cells:
+    """The same cells with each axis multiplied by its factor."""
+    return cells._replace(
+        mean=cells.mean * factor, covariance=cells.covariance * products(factor[None])
+    )
