@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",
-    "flops": "environment layers methods",
+    "flops": "environment layers methods randomness",
     "": "auditing codec convert elbo evaluation fitting flops methods prediction predictive",
 }
 WITHOUT_TORCH = {"errors", "progress"}

@@ -118,3 +118,21 @@ def test_repacking_keeps_survivors_and_fills_newcomers():
     assert repacked(values, source, fresh, 9.0).tolist() == [3.0, 9.0, 1.0]
     rows = torch.stack([values, -values], 1)
     assert repacked(rows, source, fresh, 9.0).tolist() == [[3, -3], [9, 9], [1, -1]]
+
+
+def test_a_gradient_that_is_not_a_number_does_not_break_the_count():
+    growth = torch.full((100,), torch.nan)
+    growth[3] = 1.0
+    index = torch.arange(0, 100, 5)
+    places, _ = exchanged(index, torch.rand(20), growth, 6)
+    assert len(places.unique()) == 20
+    assert 3 in places
+
+
+def test_half_precision_gradients_choose_too():
+    growth = torch.randn(40_000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    index = torch.arange(0, 40_000, 40)
+    places, source = exchanged(index, torch.rand(1000).bfloat16(), growth, 300)
+    assert len(places.unique()) == 1000
+    left = growth.abs().float().index_fill(0, places, 0.0)
+    assert left.max() <= growth[places[source < 0]].abs().min()

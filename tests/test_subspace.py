@@ -132,7 +132,7 @@ def test_density_one_is_mean_field_and_plain_training_bit_for_bit():
 
 def test_too_small_a_density_says_so_and_cuts_no_output_off():
     model = mlp()
-    with pytest.warns(UserWarning, match=r"one weight per output is kept, 47 of 828 weights"):
+    with pytest.warns(UserWarning, match=r"47 are kept.*every output keeps a weight"):
         fit(model, sparse(density=0.001, update_every=1), epochs=6)
     assert active(model) == 24 + 20 + 3
     for q in packed(model).values():
@@ -223,7 +223,7 @@ def test_units_are_a_permutation_of_the_tensor():
 
 def test_a_table_and_a_dense_first_layer_override_the_allocation():
     model = mlp()
-    fit(model, sparse(densities={"2.weight": 0.5}, allocation="uniform"), epochs=1)
+    fit(model, sparse(density=0.4, densities={"2.weight": 0.5}, allocation="uniform"), epochs=1)
     counts = {n: q.num_active for n, q in pb.named_posteriors(model)}
     assert counts["2.weight"] == 240
     model = mlp()
@@ -245,6 +245,59 @@ def test_frozen_weights_are_neither_counted_nor_touched():
     assert isinstance(after, Gaussian)
     assert torch.equal(after.mean, before)
     assert active(model) - 288 == round(0.2 * (WEIGHTS - 288))
+
+
+@pytest.mark.parametrize("allocation", ["uniform", "global"])
+def test_a_frozen_sparse_layer_keeps_its_weights(allocation):
+    model = mlp()
+    fit(model, sparse())
+    frozen = packed(model)["0.weight"]
+    for p in frozen.parameters():
+        p.requires_grad_(False)
+    before = parameters(frozen)
+    fit(model, sparse(allocation=allocation, update_every=1))
+    assert_equal(parameters(packed(model)["0.weight"]), before)
+
+
+def test_a_std_that_is_frozen_alone_stays_so():
+    model = mlp()
+    for _, q in pb.named_posteriors(model):
+        q.log_std.requires_grad_(False)
+    fit(model, sparse())
+    assert all(not q.log_std.requires_grad for q in packed(model).values())
+    assert all(q.mean.requires_grad for q in packed(model).values())
+
+
+def test_a_dense_first_layer_stays_whole_globally():
+    model = mlp()
+    fit(model, sparse(density=0.5, dense_first=True, allocation="global", update_every=1))
+    assert isinstance(dict(pb.named_posteriors(model))["0.weight"], Gaussian)
+    assert active(model) == WEIGHTS // 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"density": 0.1, "dense_first": True}, r"311 are kept.*first layer is whole"),
+        ({"density": 0.1, "densities": {"2.weight": 0.9}}, "table of densities"),
+        ({"density": 0.05, "structure": "channel"}, "only whole units"),
+    ],
+)
+def test_more_weights_than_asked_for_are_explained(options, message):
+    with pytest.warns(UserWarning, match=message):
+        fit(mlp(), sparse(**options), epochs=0)
+
+
+def test_transposed_convolutions_reach_every_output():
+    for structure in STRUCTURES:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Unflatten(1, (4, 3)), nn.ConvTranspose1d(4, 6, 2), nn.Flatten())
+        model = pb.bayesianize_(net)
+        method = sparse(density=0.15, structure=structure, allocation="uniform", update_every=1)
+        fit(model, method, epochs=3)
+        (q,) = packed(model).values()
+        assert q.num_active == round(0.15 * 48)
+        assert int((q.moments()[1] > 0).any(0).any(1).sum()) == 6
 
 
 # What moves.
@@ -335,7 +388,7 @@ def test_growth_takes_the_largest_gradients_and_removal_the_lowest_scores():
                 for name, q in packed(model).items():
                     old, new = set(before[name].tolist()), set(q.index.tolist())
                     size = gradients[name].abs().flatten()
-                    count = int(self.exchange_fraction(moment.progress) * len(old))
+                    count = round(self.exchange_fraction(moment.progress) * len(old))
                     lowest = set(before[name][scores[name].argsort()[:count]].tolist())
                     dropped, added = old - new, new - old
                     assert dropped <= lowest
@@ -418,6 +471,26 @@ def test_multi_step_growth_adds_up_and_leaves_nothing_behind():
     fit(mlp(), watching(method, look), epochs=2)
     assert sizes == [0, 0, 3, 0, 0, 0, 3, 0, 0, 0, 0, 0]
 
+    class Fixed:
+        """A moment whose gradients are known."""
+
+        def __init__(self, step, sign):
+            self.step, self.progress, self.optimizers, self.memory = step, 0.0, [], memory
+            self.sign = sign
+
+        def dense_gradients(self, estimator):
+            return {n: self.sign * wanted[n].clone() for n in wanted}
+
+    model, memory = mlp(), {}
+    method = sparse(growth="multi_step", growth_steps=3, update_every=4, allocation="uniform")
+    fit(model, method, epochs=0)
+    wanted = {n: torch.randn(q.shape) for n, q in packed(model).items()}
+    for step, sign in ((2, 1.0), (3, -1.0)):
+        assert not method.after_step(model, Fixed(step, sign))
+        for name in wanted:
+            torch.testing.assert_close(memory[name], (step - 1) * wanted[name].abs())
+    assert not memory.keys() - wanted.keys()
+
 
 # Where it starts.
 
@@ -435,6 +508,46 @@ def test_it_keeps_the_largest_of_a_trained_network():
         left[q.index] = False
         if ((q.moments()[1] > 0).sum(1) > 1).all():
             assert kept.min() >= ratio[name].flatten()[left].max()
+
+
+def test_global_ranks_the_weights_of_all_layers_together():
+    model = mlp()
+    fit(model, pb.MeanField(), epochs=20)
+    ratio = torch.cat(
+        [(q.mean.abs() / q.std).detach().flatten() for _, q in pb.named_posteriors(model)]
+    )
+    method = sparse(density=0.5, allocation="global")
+    fit(model, method, epochs=0)
+    kept = torch.cat([q.moments()[1].flatten() > 0 for q in packed(model).values()])
+    assert int(kept.sum()) == WEIGHTS // 2
+    wrong = int((ratio[kept] < ratio[~kept].max()).sum())
+    assert wrong <= 10  # the best of an output stays, whatever its rank
+    fit(model, method, epochs=10)
+    before = {n: q.index.clone() for n, q in packed(model).items()}
+    fit(model, method, epochs=0)  # and what was learned about layers stays
+    assert_equal(before, {n: q.index for n, q in packed(model).items()})
+
+
+def test_new_weights_of_a_sparse_network_spread_over_its_outputs():
+    model = mlp()
+    fit(model, sparse(density=0.1, allocation="uniform"), epochs=0)
+    before = {n: q.index.clone() for n, q in packed(model).items()}
+    fit(model, sparse(density=0.4, allocation="uniform"), epochs=0)
+    for name, q in packed(model).items():
+        assert torch.isin(before[name], q.index).all()
+    rows = (packed(model)["2.weight"].moments()[1] > 0).sum(1)
+    assert rows.min() >= 3
+    assert rows.max() <= 18
+
+
+def test_a_wrong_table_leaves_the_model_as_it_was():
+    for method in (pb.RigL, pb.Subspace):
+        model = mlp()
+        fit(model, pb.MeanField() if method is pb.RigL else pb.Deterministic(), epochs=1)
+        before = parameters(model)
+        with pytest.raises(pb.PocketBayesError, match="no sparse tensor is called 'x'"):
+            fit(model, method(densities={"x": 0.1}))
+        assert_equal(parameters(model), before)
 
 
 def test_a_random_start_depends_on_the_seed_alone():
@@ -470,6 +583,7 @@ def test_methods_chain_on_one_support():
         fit(fit(mlp(), sparse()).model, pb.DeepEnsemble(members=2))
 
 
+@pytest.mark.filterwarnings("ignore:density 0.4 is")  # few channels: whole ones are too many
 @pytest.mark.parametrize("kind", [Tokens, Pictures])
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("estimator", ["lrt", "weight"])
@@ -522,6 +636,44 @@ def test_a_resumed_run_is_the_same_run(options, stop_at, tmp_path):
     resumed = mlp(seed=5)
     fit(resumed, sparse(**options), epochs=3, out=tmp_path, resume=True)
     assert_equal(parameters(whole), parameters(resumed))
+
+
+def test_the_state_of_another_network_is_refused(tmp_path):
+    def network(hidden):
+        return pb.bayesianize_(
+            nn.Sequential(nn.Linear(12, hidden, bias=False), nn.Linear(hidden, 3))
+        )
+
+    wide, narrow = network(40), network(8)
+    fit(wide, sparse(allocation="uniform"), epochs=1, out=tmp_path)
+    fit(narrow, sparse(density=0.5, allocation="uniform"), epochs=1)
+    with pytest.raises(RuntimeError, match=r"0\.posteriors\.weight is a sparse tensor of another"):
+        narrow.load_state_dict(wide.state_dict())
+    with pytest.raises(pb.TrainingError, match="another network"):
+        fit(network(8), sparse(allocation="uniform"), epochs=1, out=tmp_path, resume=True)
+    state = narrow.state_dict()
+    state["0.posteriors.weight.index"] = state["0.posteriors.weight.index"].flip(0)
+    with pytest.raises(RuntimeError, match="another shape or structure"):
+        narrow.load_state_dict(state)
+
+
+def test_settings_of_every_kind_of_number_can_be_resumed(tmp_path):
+    import types
+
+    import numpy as np
+
+    def method():
+        table = types.MappingProxyType({"2.weight": np.float64(0.5)})
+        return sparse(density=np.float32(0.5), densities=table)
+
+    fit(mlp(), method(), epochs=1, out=tmp_path)
+    assert len(fit(mlp(), method(), epochs=1, out=tmp_path, resume=True).history) == 1
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    torch.save({"settings": {}, "place": {}}, tmp_path / "checkpoint.pt")
+    with pytest.raises(pb.TrainingError, match="another version"):
+        fit(mlp(), sparse(), out=tmp_path, resume=True)
 
 
 def test_compiled_and_eager_training_agree():
@@ -598,6 +750,8 @@ def test_state_is_as_small_as_the_support():
         ({"exchange_until": -1}, "exchange_until"),
         ({"eps": 0}, "eps"),
         ({"densities": {"a": 2}}, "densities"),
+        ({"densities": [("a", 1)]}, "must map names"),
+        ({"densities": "a=1"}, "must map names"),
         ({"allocation": "global", "structure": "channel"}, "global.*structure"),
     ],
 )
@@ -644,6 +798,9 @@ def test_flops_of_attention_and_recurrence():
     flops = pb.training_flops(pb.bayesianize_(model), x)
     assert flops.dense == flops.active == 3 * 2 * (5 * (attention + recurrent) + 18)
     assert model.training
+    state = torch.get_rng_state()
+    pb.training_flops(model, x)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_time_and_memory_are_reported_by_the_clock_and_the_machine():

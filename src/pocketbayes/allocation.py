@@ -58,7 +58,10 @@ def _fixed(
 ) -> dict[str, int]:
     for name in (*dense, *table):
         if name not in sizes:
-            raise PocketBayesError(f"no sparse tensor is called {name!r}{nearest(name, sizes)}")
+            known = ", ".join(list(sizes)[:5]) + (", ..." if len(sizes) > 5 else "")
+            raise PocketBayesError(
+                f"no sparse tensor is called {name!r}{nearest(name, sizes)}; there are {known}"
+            )
     given = {
         name: max(
             1, round(require_number(share, f"density of {name}", above=0, most=1) * sizes[name])

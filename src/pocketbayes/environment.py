@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import signal
 import sys
 import threading
@@ -53,10 +52,14 @@ def never_broadcast(module: nn.Module, buffers: list[str]) -> None:
     ddp._set_params_and_buffers_to_ignore_for_model(module, buffers)
 
 
-def peak_memory(device: torch.device) -> int:
-    """Most bytes held so far: on a GPU by tensors, elsewhere by the whole process."""
+def peak_memory(device: torch.device) -> int | None:
+    """Most bytes held so far: on a GPU by tensors, elsewhere by the process; None: not known."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

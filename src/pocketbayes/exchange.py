@@ -67,7 +67,7 @@ def largest_outside(values: Tensor, taken: Tensor, number: int) -> Tensor:
     sizes = values.abs().index_fill_(0, taken, -1.0)
     candidates = _above_estimated_threshold(sizes, number)
     if candidates is None:
-        return places_of(lowest(sizes.neg_(), number))
+        return places_of(lowest(sizes.nan_to_num_(nan=0.0).neg_(), number))
     chosen = lowest(sizes.index_select(0, candidates).neg_(), number)
     return candidates.index_select(0, places_of(chosen))
 
@@ -85,7 +85,7 @@ def _above_estimated_threshold(values: Tensor, number: int) -> Tensor | None:
 
 
 def _at_least(values: Tensor, threshold: float) -> Tensor:
-    if values.device.type == "cpu":
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         return torch.from_numpy(values.numpy() >= threshold)  # torch takes twice as long on ARM
     return values >= threshold
 

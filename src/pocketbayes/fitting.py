@@ -51,13 +51,14 @@ class FitResult:
         model: the object that was passed in, or of `DeepEnsemble` a new one.
         history: loss, nll, KL, score, ... of each epoch.
         seconds: training time by the clock.
-        peak_bytes: most memory held until the end: on a GPU by all tensors, else by the process.
+        peak_bytes: most memory held: on a GPU by tensors during the call, elsewhere by the
+            process so far; None where the system does not tell.
     """
 
     model: nn.Module
     history: list[dict[str, Any]]
     seconds: float
-    peak_bytes: int
+    peak_bytes: int | None
 
 
 def fit(
@@ -147,6 +148,8 @@ def fit(
     settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
     with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
         model.to(fabric.device).train()
+        if fabric.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(fabric.device)
         seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
@@ -172,7 +175,7 @@ def _fit_members(
 ) -> FitResult:
     """Trains copies of the model one after another, each from a start of its own."""
     directory = None if out is None else prepare_directory(out)
-    members, history, seconds, peak = [], list[dict[str, Any]](), 0.0, 0
+    members, history, seconds, peaks = [], list[dict[str, Any]](), 0.0, list[int]()
     for number in range(count):
         if progress and int(os.environ.get("RANK", 0)) == 0:
             print(f"member {number + 1} of {count}", file=sys.stderr)
@@ -193,10 +196,11 @@ def _fit_members(
         )
         members.append(member)
         history += [{"member": number} | row for row in result.history]
-        seconds, peak = seconds + result.seconds, max(peak, result.peak_bytes)
+        seconds += result.seconds
+        peaks += [] if result.peak_bytes is None else [result.peak_bytes]
     if directory is not None:
         write_history(directory, history)
-    return FitResult(Ensemble(members), history, seconds, peak)
+    return FitResult(Ensemble(members), history, seconds, max(peaks, default=None))
 
 
 def _describe(

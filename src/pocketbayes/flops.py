@@ -16,6 +16,7 @@ from pocketbayes.environment import restored_mode
 from pocketbayes.layers import BayesianModule
 from pocketbayes.methods import Method
 from pocketbayes.methods.exchanging import ExchangingMethod
+from pocketbayes.randomness import isolated_randomness
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ def _uses_of_weights(model: nn.Module, x: Tensor) -> list[tuple[int, int, int]]:
         count = _positions(module, inputs, output)
         found.extend((count, size, kept) for size, kept in _sizes(module))
 
-    with _hooked(model, note), restored_mode(model), torch.no_grad():
+    with (
+        _hooked(model, note), restored_mode(model), isolated_randomness(x.device), torch.no_grad()
+    ):  # fmt: skip
         model.eval()
         model(x)
     return found

@@ -10,12 +10,15 @@ from pocketbayes.convert import named_posteriors
 from pocketbayes.elbo import Objective
 from pocketbayes.layers import bayesian_modules, set_estimator
 from pocketbayes.posteriors import Packed
+from pocketbayes.posteriors.conversions import is_trainable
 
 
 def dense_gradients(
     objective: Objective, x: Tensor, y: Tensor, estimator: str | None = None
 ) -> dict[str, Tensor]:
-    """d nll / d w of each sparse posterior, by name, as a dense tensor; the mean over processes.
+    """d nll / d w of each sparse posterior that learns, by name, as a dense tensor.
+
+    It is the mean over all processes.
 
     Args:
         objective: the loss, not compiled; its KL, which knows the support only, is left out.
@@ -23,10 +26,14 @@ def dense_gradients(
         y: its targets.
         estimator: how weights are drawn; None: as in training, "mean": at their means.
 
-    Only inside this call do dense gradients exist. Buffers (running statistics) are kept as they
+    Buffers (running statistics) are kept as they
     were, and no parameter receives a gradient.
     """
-    packed = {n: q for n, q in named_posteriors(objective.model) if isinstance(q, Packed)}
+    packed = {
+        name: q
+        for name, q in named_posteriors(objective.model)
+        if isinstance(q, Packed) and is_trainable(q)
+    }
     with ExitStack() as stack:
         stack.enter_context(_kept_buffers(objective.model))
         stack.enter_context(_other_estimator(objective.model, estimator))

@@ -77,6 +77,11 @@ def load_state(
 ) -> dict[str, Any]:
     """The checkpoint, if it is one of the same run."""
     state = load_checkpoint(directory, device)
+    if "standing" not in state:
+        raise TrainingError(
+            f"the checkpoint in {directory} was written by another version of this library; "
+            "start anew with resume=False"
+        )
     theirs = state["settings"]
     for name in fingerprint.keys() | theirs.keys():
         if fingerprint.get(name) != theirs.get(name):

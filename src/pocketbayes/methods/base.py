@@ -94,9 +94,9 @@ class Method:
 
     def settings(self) -> dict[str, object]:
         """Name and fields, for the checkpoint and the history."""
-        return {"method": type(self).__name__} | {
-            field.name: getattr(self, field.name) for field in fields(self)
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {n: v.item() if hasattr(v, "item") else v for n, v in values.items()}
+        return {"method": type(self).__name__} | plain
 
 
 @dataclass(frozen=True, kw_only=True)

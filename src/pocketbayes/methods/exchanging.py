@@ -14,16 +14,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.allocation import ALLOCATIONS, allocated
+from pocketbayes.allocation import ALLOCATIONS
 from pocketbayes.convert import named_posteriors, replace_posterior
-from pocketbayes.environment import agreed
 from pocketbayes.errors import PocketBayesError, require_choice, require_count, require_number
-from pocketbayes.exchange import largest_of_all
 from pocketbayes.methods.base import Method, Moment
-from pocketbayes.methods.rows import Row, per_unit
-from pocketbayes.posteriors import STRUCTURES, Gaussian, Packed, Point, Posterior
-from pocketbayes.posteriors.conversions import as_dense, as_packed, is_trainable
-from pocketbayes.posteriors.structures import least_units, to_units, unit_layout
+from pocketbayes.methods.rows import Row
+from pocketbayes.methods.support import Part, chosen_posteriors, planned_parts
+from pocketbayes.posteriors import STRUCTURES, Packed, Posterior
 from pocketbayes.repacking import Optimizers, repack_
 
 GROWTHS = ("one_step", "mean", "multi_step")
@@ -79,13 +76,24 @@ class ExchangingMethod(Method):
             raise PocketBayesError(f"{kind}.growth_steps must not exceed update_every")
         require_number(self.fraction, f"{kind}.fraction", least=0, most=1)
         require_number(self.exchange_until, f"{kind}.exchange_until", least=0, most=1)
-        for name, density in (self.densities or {}).items():
-            require_number(density, f"{kind}.densities[{name!r}]", above=0, most=1)
+        self._check_densities()
         if self.allocation == "global" and self.structure != "none":
             raise PocketBayesError(
                 f'{kind}: allocation="global" compares single weights: use structure="none", or '
                 '"erk" or "uniform"'
             )
+
+    def _check_densities(self) -> None:
+        kind = f"{type(self).__name__}.densities"
+        if self.densities is None:
+            return
+        if not isinstance(self.densities, Mapping):
+            raise PocketBayesError(f"{kind} must map names to densities; got {self.densities!r}")
+        plain = {
+            str(name): float(require_number(density, f"{kind}[{name!r}]", above=0, most=1))
+            for name, density in self.densities.items()
+        }
+        object.__setattr__(self, "densities", plain)
 
     @abstractmethod
     def score(self, posterior: Posterior) -> Tensor:
@@ -95,53 +103,53 @@ class ExchangingMethod(Method):
     def newcomers(self, posterior: Packed) -> dict[str, float]:
         """What each parameter of a weight just added is, by name."""
 
+    @abstractmethod
+    def prepare_(self, model: nn.Module) -> None:
+        """Gives every posterior the family, points or Gaussians, that is then made sparse."""
+
+    @abstractmethod
+    def ranks_across(self, model: nn.Module) -> bool:
+        """Whether scores of different tensors can be compared before training."""
+
     @property
     def resizes(self) -> bool:
         """Weights that move between layers change their sizes."""
-        return self.allocation == "global"
+        return self.allocation == "global" and self.density < 1
 
     def start(self, model: nn.Module) -> None:
         """Makes every trainable posterior sparse; one with all its weights stays dense."""
-        super().start(model)
-        found = {n: q for n, q in named_posteriors(model) if is_trainable(q)}
-        shapes = {name: tuple(q.shape) for name, q in found.items()}
-        dense = tuple(shapes)[:1] if self.dense_first else ()
-        counts = allocated(shapes, self.density, self.allocation, dense, self.densities)
-        self._warn_if_denser(shapes, counts)
-        for name, posterior in found.items():
-            units = units_for(shapes[name], counts[name], self.structure)
-            replace_posterior(model, name, self._with_units(posterior, units))
+        Method.start(self, model)
+        parts = planned_parts(
+            model,
+            self.density,
+            self.allocation,
+            self.structure,
+            self.dense_first,
+            self.densities or {},
+        )
+        self._warn_if_denser(parts)
+        self.prepare_(model)
+        found = {n: q for n, q in named_posteriors(model) if n in parts}
+        at_random, across = self.initial == "random", self.ranks_across(model)
+        chosen = chosen_posteriors(found, parts, self.score, at_random, across)
+        for name, posterior in chosen.items():
+            replace_posterior(model, name, posterior)
 
-    def _warn_if_denser(
-        self, shapes: Mapping[str, tuple[int, ...]], counts: Mapping[str, int]
-    ) -> None:
-        total = sum(math.prod(shape) for shape in shapes.values())
-        kept = sum(counts.values())
-        if kept > round(self.density * total) and not self.densities:
+    def _warn_if_denser(self, parts: Mapping[str, Part]) -> None:
+        """Says so if more weights are kept than asked for, and why that may be."""
+        total = sum(math.prod(part.shape) for part in parts.values())
+        kept = sum(part.weights for part in parts.values())
+        wanted = round(self.density * total)
+        if kept > wanted * (1 if self.structure == "none" else 1.02):
+            reasons = ["every output keeps a weight"]
+            reasons += ["the first layer is whole"] if self.dense_first else []
+            reasons += ["of the table of densities"] if self.densities else []
+            reasons += ["only whole units are kept"] if self.structure != "none" else []
             warnings.warn(
-                f"density {self.density:g} would leave outputs without any weight: one weight per "
-                f"output is kept, {kept:,} of {total:,} weights (density {kept / total:.3g})",
-                stacklevel=4,
+                f"density {self.density:g} is {wanted:,} of {total:,} weights, but {kept:,} are "
+                f"kept (density {kept / total:.3g}), because {' and '.join(reasons)}",
+                stacklevel=3,
             )
-
-    def _with_units(self, posterior: Posterior, units: int) -> Posterior:
-        """The posterior with this many units, chosen as `initial` says."""
-        shape = tuple(posterior.shape)
-        number, _ = unit_layout(shape, self.structure)
-        if isinstance(posterior, Packed):
-            same = posterior.structure == self.structure and len(posterior.index) == units
-            if same and (units < number or self.resizes):
-                return posterior
-            posterior = as_dense(posterior)
-        if units == number and not self.resizes:
-            return posterior
-        score = per_unit(to_units(self.score(posterior).detach(), self.structure))
-        if self.initial == "random":
-            score = torch.rand_like(score)
-        units_per_output = number // least_units(shape, self.structure)
-        outputs = torch.arange(number, device=score.device) // units_per_output
-        index = agreed(largest_of_all(score, units, outputs))
-        return as_packed(cast(Gaussian | Point, posterior), index, self.structure)
 
     def after_step(self, model: nn.Module, moment: Moment) -> bool:
         """Exchanges weights when it is time; returns whether a tensor changed its size."""
@@ -174,11 +182,11 @@ class ExchangingMethod(Method):
         self, model: nn.Module, growth: Mapping[str, Tensor], share: float, optimizers: Optimizers
     ) -> bool:
         """Exchanges within each tensor or, by "global", within all of them together."""
-        packed = {n: q for n, q in named_posteriors(model) if isinstance(q, Packed)}
+        packed = {n: q for n, q in named_posteriors(model) if n in growth}
         together = [n for n in packed if self.resizes and n not in (self.densities or {})]
         groups = [[name] for name in packed if name not in together]
         rows = [
-            Row([packed[n] for n in names], [self.score(packed[n]) for n in names],
+            Row([cast(Packed, packed[n]) for n in names], [self.score(packed[n]) for n in names],
                 [growth[n] for n in names], share)
             for names in [*groups, *([together] if together else [])]
         ]  # fmt: skip
@@ -187,10 +195,3 @@ class ExchangingMethod(Method):
             for posterior, part in row.parts(row.exchanged()):
                 resized |= repack_(posterior, part, self.newcomers(posterior), optimizers)
         return resized
-
-
-def units_for(shape: tuple[int, ...], weights: int, structure: str) -> int:
-    """The number of units nearest to this many weights, enough to reach every output."""
-    number, unit = unit_layout(shape, structure)
-    wanted = round(weights / math.prod(unit))
-    return min(number, max(wanted, least_units(shape, structure)))

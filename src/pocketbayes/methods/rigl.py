@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from pocketbayes.methods.base import Method, make_points_
+from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.posteriors import Packed, Point, Posterior, SparsePoint
 
@@ -15,11 +15,13 @@ class RigL(ExchangingMethod):
 
     weight_decay: float = 0.01
 
-    def start(self, model: nn.Module) -> None:
-        """Turns every posterior into a sparse point."""
-        Method.start(self, model)
+    def prepare_(self, model: nn.Module) -> None:
+        """Turns every posterior into a point at its mean."""
         make_points_(model)
-        super().start(model)
+
+    def ranks_across(self, model: nn.Module) -> bool:
+        """No: sizes of weights differ with the layers' fan-in."""
+        return False
 
     def score(self, posterior: Posterior) -> Tensor:
         """|w|."""

@@ -42,7 +42,7 @@ class Row(NamedTuple):
         growth = [
             per_unit(q.in_units(g)) for q, g in zip(self.posteriors, self.growth, strict=True)
         ]
-        count = min(int(self.share * len(index)), begin[-1] - len(index))
+        count = min(round(self.share * len(index)), begin[-1] - len(index))
         return exchanged(index, score, _joined(growth), count, torch.cat(borders))
 
     def parts(self, new: Exchange) -> Iterator[tuple[Packed, Exchange]]:

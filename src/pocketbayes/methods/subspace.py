@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from pocketbayes.convert import named_posteriors
 from pocketbayes.criteria import CRITERIA
 from pocketbayes.errors import require_choice, require_number
-from pocketbayes.methods.base import VariationalMethod
+from pocketbayes.methods.base import VariationalMethod, spread_points_
 from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.posteriors import Gaussian, Packed, Posterior, Sparse
 
@@ -34,7 +35,16 @@ class Subspace(ExchangingMethod, VariationalMethod):
         super().__post_init__()
         require_choice(self.criterion, "Subspace.criterion", tuple(CRITERIA))
         require_choice(self.new_std, "Subspace.new_std", ("mean", "eps"))
-        require_number(self.eps, "Subspace.eps", above=0, most=1e6)
+        require_number(self.eps, "Subspace.eps", least=1e-30, most=1e6)
+
+    def prepare_(self, model: nn.Module) -> None:
+        """Gives every deterministic weight a Gaussian to train."""
+        spread_points_(model, self.std_init)
+
+    def ranks_across(self, model: nn.Module) -> bool:
+        """Yes once stds have been trained: before, the criterion only sees initial scales."""
+        stds = [q.std.detach() for _, q in named_posteriors(model) if isinstance(q, Gaussian)]
+        return len(stds) == 0 or any(bool((std != stds[0].flatten()[0]).any()) for std in stds)
 
     def score(self, posterior: Posterior) -> Tensor:
         """The criterion; `snr` for "snr_magnitude", which ranks weights in the same order."""

@@ -1,6 +1,7 @@
 """From one family to another: with a std and without, with all weights and with some."""
 
 from math import log
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +13,18 @@ from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
 from pocketbayes.posteriors.structures import to_units
 
+Kind = TypeVar("Kind", bound=Posterior)
+
 
 def as_point(posterior: Posterior) -> Posterior:
     """The posterior's mean with no noise; a sparse one on the same support."""
-    trainable = is_trainable(posterior)
     if isinstance(posterior, Sparse):
         q = posterior
         mean = q.mean.detach().clone()
-        return SparsePoint(q.index.clone(), mean, q.shape, q.prior_std, q.structure, trainable)
+        return _frozen_as(q, SparsePoint(q.index.clone(), mean, q.shape, q.prior_std, q.structure))
     if not posterior.is_random:
         return posterior
-    mean = nn.Parameter(posterior.expectation().detach().clone(), trainable)
+    mean = nn.Parameter(posterior.expectation().detach().clone(), is_trainable(posterior))
     return Point(mean, float(posterior.prior_std))
 
 
@@ -34,28 +36,37 @@ def as_spread(posterior: Posterior, std: float) -> Posterior:
         q = posterior
         index, mean = q.index.clone(), q.mean.detach().clone()
         log_std = torch.full_like(mean, log(std))
-        return Sparse(index, mean, log_std, q.shape, q.prior_std, q.structure, is_trainable(q))
+        trainable = q.mean.requires_grad
+        return Sparse(index, mean, log_std, q.shape, q.prior_std, q.structure, trainable)
     return posterior
 
 
 def as_dense(posterior: Packed) -> Gaussian | Point:
     """All weights there: those that were not have mean 0 and the average std of the others."""
-    trainable, prior = is_trainable(posterior), posterior.prior_std
-    mean = nn.Parameter(posterior.expectation().detach(), trainable)
+    mean, prior = posterior.expectation().detach(), posterior.prior_std
     if not isinstance(posterior, Sparse):
-        return Point(mean, prior)
+        return _frozen_as(posterior, Point(mean, prior))
     average = float(posterior.std.detach().mean().log())
-    return Gaussian(mean, posterior.placed(posterior.log_std.detach(), fill=average), prior)
+    log_std = posterior.placed(posterior.log_std.detach(), fill=average)
+    return _frozen_as(posterior, Gaussian(mean, log_std, prior))
 
 
 def as_packed(dense: Gaussian | Point, index: Tensor, structure: str) -> Packed:
     """Some units of a dense posterior; `index` holds their sorted numbers."""
-    shape, prior, trainable = dense.shape, dense.prior_std, is_trainable(dense)
     mean = to_units(dense.mean.detach(), structure)[index]
     if isinstance(dense, Point):
-        return SparsePoint(index, mean, shape, prior, structure, trainable)
+        point = SparsePoint(index, mean, dense.shape, dense.prior_std, structure)
+        return _frozen_as(dense, point)
     log_std = to_units(dense.log_std.detach(), structure)[index]
-    return Sparse(index, mean, log_std, shape, prior, structure, trainable)
+    return _frozen_as(dense, Sparse(index, mean, log_std, dense.shape, dense.prior_std, structure))
+
+
+def _frozen_as(old: Posterior, new: Kind) -> Kind:
+    """The new posterior, whose parameters learn if those of the same name did."""
+    learns = {name: p.requires_grad for name, p in old.named_parameters()}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(learns[name])
+    return new
 
 
 def is_trainable(posterior: Posterior) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.structures import (
-    STRUCTURES,
+    LAYOUTS,
     from_units,
     output_borders,
     to_units,
@@ -27,6 +27,7 @@ class Packed(Posterior):
     """
 
     index: Tensor
+    layout: Tensor
 
     def __init__(
         self,
@@ -39,6 +40,9 @@ class Packed(Posterior):
     ) -> None:
         super().__init__(prior_std, like=mean)
         self.register_buffer("index", index)
+        # Part of the state, so that a state of another tensor is not taken for this one's.
+        layout = torch.tensor([LAYOUTS.index(structure), *shape], device=index.device)
+        self.register_buffer("layout", layout)
         self.mean = nn.Parameter(mean, trainable)
         self.structure = structure
         self._shape = torch.Size(shape)
@@ -91,24 +95,55 @@ class Packed(Posterior):
 
     def packed_arrays(self) -> dict[str, Tensor]:
         """What all sparse families store besides their parameters."""
+        small = self.num_units < 2**31
         return {
-            "index": self.index,
+            "index": self.index.int() if small else self.index,
             "prior_std": self.prior_std,
             "shape": torch.tensor(self.shape),
-            "structure": torch.tensor(STRUCTURES.index(self.structure)),
+            "structure": torch.tensor(LAYOUTS.index(self.structure)),
         }
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
-        """Takes a state of another number of active weights, too."""
-        stored = state_dict.get(prefix + "index")
-        if isinstance(stored, Tensor) and stored.shape != self.index.shape:
-            self.index = self.index.new_zeros(stored.shape)
-            for name, old in list(self.named_parameters(recurse=False)):
-                fresh = old.new_zeros(len(stored), *old.shape[1:])
-                setattr(self, name, nn.Parameter(fresh, old.requires_grad))
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        """Takes a state of another number of active weights, too, but of no other tensor."""
+        stored, layout = (state_dict.get(prefix + name) for name in ("index", "layout"))
+        if isinstance(stored, Tensor) and isinstance(layout, Tensor):
+            if layout.tolist() != self.layout.tolist() or not _rises_below(stored, self.num_units):
+                error_msgs.append(f"{prefix[:-1]} is a sparse tensor of another shape or structure")
+                return
+            if stored.shape != self.index.shape:
+                self._resize(len(stored))
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+
+    def _resize(self, units: int) -> None:
+        self.index = self.index.new_zeros(units)
+        for name, old in list(self.named_parameters(recurse=False)):
+            fresh = old.detach().new_zeros(units, *old.shape[1:])
+            setattr(self, name, nn.Parameter(fresh, old.requires_grad))
+
+
+def _rises_below(index: Tensor, number: int) -> bool:
+    """Whether these are sorted numbers of units, at least one."""
+    if index.dim() != 1 or len(index) == 0:
+        return False
+    inside = int(index[0]) >= 0 and int(index[-1]) < number
+    return inside and not bool((index.diff() < 1).any())
 
 
 def checked_places(arrays: Mapping[str, Tensor]) -> tuple[Tensor, tuple[int, ...], str]:
@@ -116,20 +151,21 @@ def checked_places(arrays: Mapping[str, Tensor]) -> tuple[Tensor, tuple[int, ...
     index, shape, code = (arrays[name] for name in ("index", "shape", "structure"))
     if shape.dtype != torch.int64 or shape.dim() != 1 or bool((shape < 1).any()):
         raise PocketBayesError("shape must be a list of positive whole numbers")
-    if code.dtype != torch.int64 or code.dim() or not 0 <= int(code) < len(STRUCTURES):
-        raise PocketBayesError(f"structure must be a number from 0 to {len(STRUCTURES) - 1}")
-    dimensions, structure = tuple(shape.tolist()), STRUCTURES[int(code)]
+    if code.dtype != torch.int64 or code.dim() or not 0 <= int(code) < len(LAYOUTS):
+        raise PocketBayesError(f"structure must be a number from 0 to {len(LAYOUTS) - 1}")
+    dimensions, structure = tuple(shape.tolist()), LAYOUTS[int(code)]
     if prod(dimensions) >= 2**62:
         raise PocketBayesError(f"no tensor has the shape {dimensions}")
+    if structure == "transposed" and len(dimensions) < 2:
+        raise PocketBayesError("a transposed tensor needs two axes")
     number, unit = unit_layout(dimensions, structure)
-    if index.dtype != torch.int64 or index.dim() != 1 or len(index) == 0:
-        raise PocketBayesError("index must be whole numbers, at least one")
+    if index.dtype not in (torch.int32, torch.int64) or not _rises_below(index, number):
+        raise PocketBayesError(
+            f"index must be whole numbers that rise and stay below {number}, the number of units"
+        )
     if arrays["mean"].shape != (len(index), *unit):
         raise PocketBayesError(
             f"mean has shape {tuple(arrays['mean'].shape)}; {len(index)} active units of "
             f"{prod(unit)} weights need {(len(index), *unit)}"
         )
-    inside = int(index[0]) >= 0 and int(index[-1]) < number
-    if not inside or bool((index.diff() < 1).any()):
-        raise PocketBayesError(f"index must rise and stay below {number}, the number of units")
-    return index.clone(), dimensions, structure
+    return index.long(), dimensions, structure

@@ -8,6 +8,8 @@ from math import prod
 from torch import Tensor
 
 STRUCTURES = ("none", "block16", "channel")
+# Those a posterior may have: "transposed" is "none" for a weight whose second axis is its output.
+LAYOUTS = (*STRUCTURES, "transposed")
 _BLOCK = 16
 
 
@@ -15,11 +17,13 @@ def unit_layout(shape: tuple[int, ...], structure: str) -> tuple[int, tuple[int,
     """Number of units, and the shape of one: () for single weights, else (width,).
 
     "block16": up to 16 consecutive outputs that read the same input (the largest number up to 16
-    that divides the outputs). "channel": all weights that read one input channel, or feature.
-    Vectors such as biases always come weight by weight.
+    that divides the outputs). "channel": all weights that read one input channel, or feature (in a
+    grouped convolution, the same one of each group). "transposed": single weights, in the order of
+    the tensor with its first two axes swapped, for transposed convolutions. Vectors such as biases
+    always come weight by weight.
     """
     size = prod(shape)
-    if structure == "none" or len(shape) < 2:
+    if structure in ("none", "transposed") or len(shape) < 2:
         return size, ()
     width = _block(shape) if structure == "block16" else size // shape[1]
     return size // width, (width,)
@@ -28,6 +32,8 @@ def unit_layout(shape: tuple[int, ...], structure: str) -> tuple[int, tuple[int,
 def to_units(dense: Tensor, structure: str) -> Tensor:
     """A dense tensor as its units, in their order."""
     number, unit = unit_layout(tuple(dense.shape), structure)
+    if structure == "transposed":
+        return dense.transpose(0, 1).reshape(-1)
     if not unit:
         return dense.reshape(-1)
     if structure == "block16":
@@ -39,7 +45,7 @@ def to_units(dense: Tensor, structure: str) -> Tensor:
 def from_units(units: Tensor, shape: tuple[int, ...], structure: str) -> Tensor:
     """The dense tensor whose units these are."""
     _, unit = unit_layout(shape, structure)
-    if not unit:
+    if not unit and structure != "transposed":
         return units.view(shape)
     if structure == "block16":
         width = unit[0]
@@ -54,10 +60,12 @@ def output_borders(shape: tuple[int, ...], structure: str) -> list[int]:
 
 
 def least_units(shape: tuple[int, ...], structure: str) -> int:
-    """As many units as reach every output (entry of the first dimension) once."""
+    """As many units as reach every output once."""
     _, unit = unit_layout(shape, structure)
     if unit and structure == "channel":
         return 1
+    if structure == "transposed":
+        return shape[1]
     return shape[0] // (unit[0] if unit else 1) if shape else 1
 
 
