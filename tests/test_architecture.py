@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "cells": "",
     "mixture": "cells",
     "merging": "cells mixture",
+    "rate_distortion": "cells mixture",
     "estimators": "randomness",
     "posteriors": "randomness reuse",
     "reuse": "randomness",

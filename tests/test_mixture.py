@@ -17,7 +17,6 @@ from pocketbayes.mixture import (
     Mixture,
     assigned,
     blends,
-    expected_log_densities,
     fitted_mixture,
     from_shares,
     improved,
@@ -119,7 +118,7 @@ def test_expected_log_densities_average_over_the_points_of_a_cell():
     cells, number = filled_cells(x, y, grid), cell_numbers(x, y, grid).numpy()
     mixture = fitted_mixture(x, y, 3, side=32)[0]
     points = torch.stack([x, y], 1).double().numpy()
-    got = expected_log_densities(cells, mixture, every(cells.mean, mixture))
+    got = log_densities(cells.mean, mixture, every(cells.mean, mixture), cells.covariance)
     each = log_densities(points, mixture, every(points, mixture))
     for row, cell in enumerate(cells.number):
         np.testing.assert_allclose(got[row], each[number == cell].mean(0), rtol=1e-6)

@@ -69,6 +69,12 @@ def _scaled_mixture(mixture: Mixture, factor: Array) -> Mixture:
 
 
 def split_cells(cells: Cells, components: int) -> Mixture:
+    """The Gaussian of each group that `split_labels` makes."""
+    label = split_labels(cells, components)
+    return from_shares(cells, label[:, None], np.ones((len(label), 1)), int(label.max()) + 1)
+
+
+def split_labels(cells: Cells, components: int) -> NDArray[np.int64]:
     """Halves the group of cells that spreads most, again and again, until there are enough."""
     everything = np.arange(len(cells.size))
     heap: list[tuple[float, int, NDArray[np.int64], int]] = []
@@ -91,7 +97,7 @@ def split_cells(cells: Cells, components: int) -> Mixture:
     label = np.empty(len(everything), dtype=np.int64)
     for index, members in enumerate(groups):
         label[members] = index
-    return from_shares(cells, label[:, None], np.ones((len(label), 1)), len(groups))
+    return label
 
 
 def _push(
@@ -146,13 +152,21 @@ def nearest_components(places: Array, means: Array, count: int) -> NDArray[np.in
     return np.asarray(found, dtype=np.int64).reshape(len(places), count)
 
 
-def log_densities(places: Array, mixture: Mixture, near: NDArray[np.int64]) -> Array:
-    """log [pi_k N(place; m_k, S_k)] for each place and the components it looks at."""
+def log_densities(
+    places: Array, mixture: Mixture, near: NDArray[np.int64], covariance: Array | None = None
+) -> Array:
+    """log [pi_k N(place; m_k, S_k)] for each place and the components it looks at.
+
+    With a covariance C of points around each place it is the mean over those points: less
+    tr(S_k^-1 C) / 2.
+    """
     inverse, constant = _precision(mixture)
-    u = places[:, 0][:, None] - mixture.mean[near, 0]
-    v = places[:, 1][:, None] - mixture.mean[near, 1]
-    a, b, c = inverse[:, 0][near], inverse[:, 1][near], inverse[:, 2][near]
-    values: Array = constant[near] - (a * u * u + 2 * b * u * v + c * v * v) / 2
+    a, b, c = (inverse[:, i][near] for i in range(3))
+    u, v = (places[:, [i]] - mixture.mean[:, i][near] for i in range(2))
+    uu, uv, vv = u * u, u * v, v * v
+    if covariance is not None:
+        uu, uv, vv = (t + covariance[:, [i]] for i, t in enumerate((uu, uv, vv)))
+    values: Array = constant[near] - (a * uu + 2 * b * uv + c * vv) / 2
     return values
 
 
@@ -164,17 +178,9 @@ def _precision(mixture: Mixture) -> tuple[Array, Array]:
     return inverse, np.log(mixture.weight) - log(2 * pi) - np.log(determinant) / 2
 
 
-def expected_log_densities(cells: Cells, mixture: Mixture, near: NDArray[np.int64]) -> Array:
-    """The same, averaged over the points of each cell: less tr(S_k^-1 C) / 2."""
-    inverse, _ = _precision(mixture)
-    xx, xy, yy = (cells.covariance[:, [i]] for i in range(3))
-    a, b, c = inverse[:, 0][near], inverse[:, 1][near], inverse[:, 2][near]
-    return log_densities(cells.mean, mixture, near) - (a * xx + 2 * b * xy + c * yy) / 2
-
-
 def improved(cells: Cells, mixture: Mixture, near: NDArray[np.int64]) -> Mixture:
     """One step of expectation maximisation."""
-    values = expected_log_densities(cells, mixture, near)
+    values = log_densities(cells.mean, mixture, near, cells.covariance)
     values -= values.max(1, keepdims=True)
     share = np.exp(values)
     share /= share.sum(1, keepdims=True)
@@ -191,7 +197,8 @@ def assigned(
     """
     inner, same = scaled(cells, 1 / grid.width), _scaled_mixture(mixture, 1 / grid.width)
     near = nearest_components(inner.mean, same.mean, 3 * candidates)
-    best = np.argsort(-expected_log_densities(inner, same, near), 1)[:, :candidates]
+    values = log_densities(inner.mean, same, near, inner.covariance)
+    best = np.argsort(-values, 1)[:, :candidates]
     top = np.take_along_axis(near, best, 1)
     polynomial = torch.from_numpy(_polynomials(inner, same, top)).float().to(x.device)
     centers = torch.from_numpy(cells.mean).float().to(x.device)

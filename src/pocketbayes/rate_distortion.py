@@ -1,0 +1,165 @@
+"""A table of Gaussians chosen for bytes and nats together.
+
+Every weight q_i = N(mu_i, s_i^2) is replaced by one of a few N(m_k, v_k). That costs nats,
+KL(q_i || N_k), and bits, -log2 pi_k for its index, so index i is chosen to minimise
+
+    KL(q_i || N_k) - rate log pi_k,
+
+and m_k, v_k, pi_k are fitted to the weights that chose k. The KL is linear in mu_i and
+t_i = s_i^2 + mu_i^2 up to a term without k, so the mean over a cell of points is exact.
+"""
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pocketbayes.cells import CHUNK, Array, Cells, Grid, cell_numbers, chunks
+from pocketbayes.mixture import split_labels
+
+_DROPPED = 1e-9  # share below which an entry is dropped
+_BLOCK = 1 << 14
+
+
+class Codebook(NamedTuple):
+    """Entries of the table: means, variances, and the share of weights that use each."""
+
+    mean: Array
+    variance: Array
+    share: Array
+
+
+class Statistics(NamedTuple):
+    """Groups of weights: how many, and the means of mu and of s^2 + mu^2."""
+
+    size: Array
+    mean: Array
+    second: Array
+
+
+def statistics_of(cells: Cells) -> Statistics:
+    """What the fit needs of cells in the (mean, std) plane."""
+    mean, std = cells.mean.T
+    xx, _, yy = cells.covariance.T
+    return Statistics(cells.size, mean, mean**2 + xx + std**2 + yy)
+
+
+def fitted_codebook(
+    cells: Cells, entries: int, rate: float, iterations: int = 100, tolerance: float = 1e-6
+) -> Codebook:
+    """Alternates choice and fit from a kd-split until the cost falls no more; empty entries go.
+
+    Args:
+        cells: weights in the (mean, std) plane.
+        entries: at most; the rate decides how many are left.
+        rate: nats of KL that one nat of index is worth; 0 ignores the index.
+        iterations: at most.
+        tolerance: stops when the cost per weight falls by less.
+    """
+    data = statistics_of(cells)
+    codebook = refitted(data, split_labels(cells, entries), entries)
+    last = np.inf
+    for _ in range(iterations):
+        choice, value = chosen(data, codebook, rate)
+        cost = float(data.size @ value / data.size.sum())
+        codebook = refitted(data, choice, len(codebook.share))
+        if last - cost < tolerance:
+            break
+        last = cost
+    return codebook
+
+
+def refitted(data: Statistics, choice: NDArray[np.int64], entries: int) -> Codebook:
+    """The entry with the moments of the weights that chose it: m = mean mu, v = mean t - m^2."""
+    size = np.bincount(choice, data.size, entries)
+    kept = size > _DROPPED * data.size.sum()
+    size = size[kept]
+    mean = np.bincount(choice, data.size * data.mean, entries)[kept] / size
+    second = np.bincount(choice, data.size * data.second, entries)[kept] / size
+    variance = np.maximum(second - mean**2, 1e-12 * second)
+    return Codebook(mean, variance, size / size.sum())
+
+
+def terms_of(codebook: Codebook, rate: float) -> Array:
+    """Rows a, b, c of the cost a t + b mu + c of each entry.
+
+    KL(q || N_k) = [(t - 2 m mu + m^2) / v + log v] / 2 - (1 + log s^2) / 2.
+    """
+    precision = 1 / codebook.variance
+    constant = (codebook.mean**2 * precision + np.log(codebook.variance)) / 2
+    constant -= rate * np.log(codebook.share)
+    return np.stack([precision / 2, -codebook.mean * precision, constant])
+
+
+def chosen(data: Statistics, codebook: Codebook, rate: float) -> tuple[NDArray[np.int64], Array]:
+    """The cheapest entry for each group, and its cost less the term without k."""
+    terms = terms_of(codebook, rate)
+    rows = np.stack([data.second, data.mean, np.ones_like(data.mean)], 1)
+    choice = np.empty(len(rows), dtype=np.int64)
+    value = np.empty(len(rows))
+    for begin in range(0, len(rows), _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        cost = rows[part] @ terms
+        choice[part] = cost.argmin(1)
+        value[part] = np.take_along_axis(cost, choice[part, None], 1)[:, 0]
+    return choice, value
+
+
+def assigned_entries(
+    mean: Tensor,
+    std: Tensor,
+    codebook: Codebook,
+    rate: float,
+    grid: Grid,
+    cells: Cells,
+    candidates: int = 4,
+) -> Tensor:
+    """The cheapest entry for every weight, among the cheapest few of its cell."""
+    data, terms = statistics_of(cells), terms_of(codebook, rate)
+    count = min(candidates, len(codebook.share))
+    rows = np.stack([data.second, data.mean, np.ones_like(data.mean)], 1)
+    best = np.concatenate(
+        [
+            np.argpartition(rows[i : i + _BLOCK] @ terms, count - 1, 1)[:, :count]
+            for i in range(0, len(rows), _BLOCK)
+        ]
+    )
+    row_of = torch.zeros(grid.side**2, dtype=torch.int64)
+    row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
+    row_of, choices = row_of.to(mean.device), torch.from_numpy(best).int().to(mean.device)
+    table = torch.from_numpy(terms.T.copy()).to(mean.device)
+    labels = torch.empty(len(mean), dtype=torch.int32, device=mean.device)
+    for part in chunks(len(mean), CHUNK // 8):
+        options = choices[row_of[cell_numbers(mean[part], std[part], grid).long()]]
+        a, b, c = table[options.long()].unbind(2)
+        mu, s = mean[part].double()[:, None], std[part].double()[:, None]
+        cost = a * (s * s + mu * mu) + b * mu + c
+        labels[part] = options.gather(1, cost.argmin(1, keepdim=True)).flatten()
+    return labels
+
+
+class Tradeoff(NamedTuple):
+    """Nats of KL and bits of index per weight."""
+
+    distortion: float
+    bits: float
+
+
+def tradeoff(mean: Tensor, std: Tensor, labels: Tensor, codebook: Codebook) -> Tradeoff:
+    """What an assignment costs: mean KL(q_i || N_k), and the entropy of the indices in use."""
+    sums = torch.zeros(3, len(codebook.share), dtype=torch.float64, device=mean.device)
+    log_std = 0.0
+    for part in chunks(len(mean)):
+        mu, s, index = mean[part].double(), std[part].double(), labels[part].long()
+        for row, values in enumerate((torch.ones_like(mu), mu, mu * mu + s * s)):
+            sums[row].index_add_(0, index, values)
+        log_std += float(s.log().sum())
+    size, first, second = sums.cpu().numpy()
+    m, v = codebook.mean, codebook.variance
+    total = ((second - 2 * m * first + size * m**2) / v + size * np.log(v)).sum() / 2
+    used = size[size > 0] / len(mean)
+    distortion = total / len(mean) - 0.5 - log_std / len(mean)
+    return Tradeoff(float(distortion), float(-(used * np.log(used)).sum() / log(2)))
