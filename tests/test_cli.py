@@ -19,6 +19,7 @@ from PIL import Image
 
 import pocketbayes as pb
 from pocketbayes import cli
+from pocketbayes.commands.demo import SHOWN
 from pocketbayes.data import open_dataset
 from pocketbayes.description import update_description
 
@@ -452,20 +453,20 @@ def test_the_demo(work):
     text = call("demo", "--out", "demo", "--epochs", "5", cwd=work).stdout
     assert time.monotonic() - begin < 60
     table = json.loads((work / "demo" / "table.json").read_text())
-    assert [row["method"] for row in table["rows"]] == ["deterministic", "mean-field"]
+    assert [row["method"] for row in table["rows"]] == list(SHOWN)
     for row in table["rows"]:
         path = work / "demo" / f"{row['method']}.pocket"
         assert row["file_bytes"] == path.stat().st_size
-        assert row["accuracy"] > 0.8
+        assert row["accuracy"] > 0.6
         assert f"{row['file_bytes']:,}" in text
+    sizes = {row["method"]: row["file_bytes"] for row in table["rows"]}
+    assert sizes["subspace"] < sizes["deterministic"] < sizes["mean-field"]
     with Image.open(work / "demo" / "demo.png") as picture:
         assert picture.width > 800
     assert "% aleatoric" in text or "% epistemic" in text
     pictures = [work / "demo" / f"digit-{n}.png" for n in (1, 2, 3)]
     shown = re.findall(r"written as (\d)", text)
-    rows = json.loads(
-        call("predict", "demo/mean-field.pocket", *pictures, "--json", cwd=work).stdout
-    )
+    rows = json.loads(call("predict", "demo/subspace.pocket", *pictures, "--json", cwd=work).stdout)
     assert [row["class"] for row in rows["predictions"]][:2] == shown[:2]
     assert rows["predictions"][2]["sure"] is False
 
