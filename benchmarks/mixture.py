@@ -28,7 +28,7 @@ def cloud(points: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     fan_in = torch.logspace(1.43, 3.66, 20)
     share = fan_in**1.5 / (fan_in**1.5).sum()
-    ends = [0, *(points * share.double().cumsum(0)).round().long().tolist()]
+    ends = [0, *(points * share.double().cumsum(0)).round().long().tolist()[:-1], points]
     x, y = torch.empty(points), torch.empty(points)
     for layer, width in enumerate(fan_in.tolist()):
         for begin in range(ends[layer], ends[layer + 1], 1 << 22):
