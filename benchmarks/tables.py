@@ -260,6 +260,35 @@ def exchange() -> str:
     )
 
 
+def mixture() -> str:
+    found = rows("mixture")
+    lines = [
+        [
+            f"{row['points'] / 1e6:.1f} M",
+            f"{row['components']:,}",
+            f"{row['fit_seconds'] + row['assign_seconds']:.1f} s",
+            f"{row['nats']:.3f}",
+            f"{row['rms_error_in_stds']:.3f}",
+            f"{row['peak_bytes'] / 1e9:.2f} GB",
+            f"{1e3 * row['merge_seconds']:.0f} ms, to {row['merged_to']:,}",
+            f"{row['faiss_seconds']:.1f} s" if "faiss_seconds" in row else "",
+            f"{row['faiss_nats']:.3f}" if "faiss_nats" in row else "",
+        ]
+        for row in found
+    ]
+    head = [
+        "points", "components", "fit and assignment", "nats per point", "rms error, stds",
+        "peak memory of the process", "merging", "faiss k-means", "its nats per point",
+    ]  # fmt: skip
+    return (
+        "## A mixture in the (mean, std) plane\n\n"
+        f"Synthetic clouds (see the script), on {found[0]['hardware']}. Likelihoods are of a sample "
+        "of points in units of the cloud's standard deviations; the error is that of a weight's "
+        "mean in its own stds. faiss assigns by distance, each cluster gets its covariance.\n\n"
+        f"{origins(found)}\n" + table(head, lines)
+    )
+
+
 def data_speed() -> str:
     found = rows("data_speed")
     lines = [
@@ -351,7 +380,7 @@ def regressions() -> str:
 def main() -> None:
     note = "<!-- Written by benchmarks/tables.py; do not edit. -->\n"
     parts = (
-        demo, baselines, subspace, dense_vi, exchange, costs, data_speed, defaults, regressions
+        demo, baselines, subspace, dense_vi, exchange, mixture, costs, data_speed, defaults, regressions
     )  # fmt: skip
     PAGE.write_text(f"# Results\n\n{note}\n" + "\n".join(part() for part in parts))
     print(PAGE.read_text())
