@@ -282,8 +282,8 @@ def mixture() -> str:
     ]  # fmt: skip
     return (
         "## A mixture in the (mean, std) plane\n\n"
-        f"Synthetic clouds (see the script), on {found[0]['hardware']}. Likelihoods are of a sample "
-        "of points in units of the cloud's standard deviations; the error is that of a weight's "
+        f"Synthetic clouds (see the script), on {found[0]['hardware']}. Likelihoods are of a "
+        "sample of points in units of the cloud's standard deviations; the error is that of a weight's "
         "mean in its own stds. faiss assigns by distance, each cluster gets its covariance.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )
@@ -380,7 +380,8 @@ def regressions() -> str:
 def main() -> None:
     note = "<!-- Written by benchmarks/tables.py; do not edit. -->\n"
     parts = (
-        demo, baselines, subspace, dense_vi, exchange, mixture, costs, data_speed, defaults, regressions
+        demo, baselines, subspace, dense_vi, exchange, mixture, costs, data_speed, defaults,
+        regressions,
     )  # fmt: skip
     PAGE.write_text(f"# Results\n\n{note}\n" + "\n".join(part() for part in parts))
     print(PAGE.read_text())
