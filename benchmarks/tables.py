@@ -283,7 +283,7 @@ def mixture() -> str:
     return (
         "## A mixture in the (mean, std) plane\n\n"
         f"Synthetic clouds (see the script), on {found[0]['hardware']}. Likelihoods are of a "
-        "sample of points in units of the cloud's standard deviations; the error is that of a weight's "
+        "sample, in units of the cloud's standard deviations; the error is that of a weight's "
         "mean in its own stds. faiss assigns by distance, each cluster gets its covariance.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )
