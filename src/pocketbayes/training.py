@@ -71,7 +71,14 @@ class Run:
         )
         self.objective = Objective(model, settings.likelihood)
         one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
-        self.replays_graphs = settings.compile is True and one_gpu and not settings.method.resizes
+        self.compile = settings.compile if not settings.method.resizes else False
+        if self.compile != settings.compile:
+            warnings.warn(
+                "not compiled: this method changes the sizes of tensors as it goes, and each "
+                "change would be compiled anew",
+                stacklevel=3,
+            )
+        self.replays_graphs = self.compile is True and one_gpu
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
         self.at = Standing.at_start(fabric.device)
         self.watch = LossWatch(fabric.device)
@@ -107,14 +114,7 @@ class Run:
         On one GPU its kernels are replayed as a CUDA graph: launching them one by one takes the
         host longer than running them takes a fast GPU.
         """
-        wanted = self.settings.compile
-        if wanted and self.settings.method.resizes:
-            warnings.warn(
-                "not compiled: this method changes the sizes of tensors as it goes, and each "
-                "change would be compiled anew",
-                stacklevel=4,
-            )
-            return self.objective
+        wanted = self.compile
         if isinstance(wanted, str):
             return torch.compile(self.objective, backend=wanted)
         if not wanted:
