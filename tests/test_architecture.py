@@ -43,8 +43,8 @@ MAY_IMPORT = {
     " repacking",
     "optimizers": "convert description methods",
     "predictive": "",
-    "prediction": "convert description dropout elbo ensembles estimators layers predictive"
-    " randomness reuse",
+    "prediction": "convert description dropout elbo ensembles environment estimators layers"
+    " predictive randomness reuse",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",

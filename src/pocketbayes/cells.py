@@ -58,6 +58,13 @@ def cell_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
     return number
 
 
+def row_lookup(cells: Cells, grid: Grid, device: torch.device) -> Tensor:
+    """For every cell of the grid its row among the cells that hold points; 0 for the others."""
+    row_of = torch.zeros(grid.side**2, dtype=torch.int64)
+    row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
+    return row_of.to(device)
+
+
 def filled_cells(x: Tensor, y: Tensor, grid: Grid) -> Cells:
     """Counts and exact moments of all cells that hold points, summed in float64."""
     sums = torch.zeros(6, grid.side**2, dtype=torch.float64, device=x.device)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.convert import named_posteriors
 from pocketbayes.elbo import Objective
-from pocketbayes.layers import bayesian_modules, set_estimator
+from pocketbayes.layers import drawing_by
 from pocketbayes.posteriors import Packed
 from pocketbayes.posteriors.conversions import is_trainable
 
@@ -36,7 +36,7 @@ def dense_gradients(
     }
     with ExitStack() as stack:
         stack.enter_context(_kept_buffers(objective.model))
-        stack.enter_context(_other_estimator(objective.model, estimator))
+        stack.enter_context(drawing_by(objective.model, estimator))
         read = {name: stack.enter_context(q.recorded()) for name, q in packed.items()}
         loss, _ = objective(x, y, torch.zeros((), device=x.device))
         tensors = [dense for tensors in read.values() for dense in tensors if dense.requires_grad]
@@ -73,15 +73,3 @@ def _kept_buffers(model: nn.Module) -> Iterator[None]:
     finally:
         for buffer, value in kept:
             buffer.copy_(value)
-
-
-@contextmanager
-def _other_estimator(model: nn.Module, estimator: str | None) -> Iterator[None]:
-    before = [(module, module.estimator) for _, module in bayesian_modules(model)]
-    if estimator is not None:
-        set_estimator(model, estimator)
-    try:
-        yield
-    finally:
-        for module, was in before:
-            module.estimator = was

@@ -276,6 +276,19 @@ def set_estimator(model: nn.Module, estimator: str) -> None:
         module.estimator = "weight" if only_weight else estimator
 
 
+@contextmanager
+def drawing_by(model: nn.Module, estimator: str | None) -> Iterator[None]:
+    """Inside, layers draw by this estimator; None: by their own. Afterwards they are as before."""
+    before = [(module, module.estimator) for _, module in bayesian_modules(model)]
+    try:
+        if estimator is not None:
+            set_estimator(model, estimator)
+        yield
+    finally:
+        for module, was in before:
+            module.estimator = was
+
+
 def estimator_of(model: nn.Module) -> str:
     """The estimator of the layers that can choose; "weight" if there are none."""
     for _, module in bayesian_modules(model):

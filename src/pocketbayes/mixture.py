@@ -23,6 +23,7 @@ from pocketbayes.cells import (
     filled_cells,
     made_grid,
     products,
+    row_lookup,
     scaled,
 )
 
@@ -202,9 +203,8 @@ def assigned(
     top = np.take_along_axis(near, best, 1)
     polynomial = torch.from_numpy(_polynomials(inner, same, top)).float().to(x.device)
     centers = torch.from_numpy(cells.mean).float().to(x.device)
-    row_of = torch.zeros(grid.side**2, dtype=torch.int64)
-    row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
-    row_of, choices = row_of.to(x.device), torch.from_numpy(top).int().to(x.device)
+    choices = torch.from_numpy(top).int().to(x.device)
+    row_of = row_lookup(cells, grid, x.device)
     labels = torch.empty(len(x), dtype=torch.int32, device=x.device)
     for part in chunks(len(x), CHUNK // 8):
         row = row_of[cell_numbers(x[part], y[part], grid).long()]

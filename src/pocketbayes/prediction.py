@@ -13,9 +13,10 @@ from pocketbayes.description import describe, noise_log_std
 from pocketbayes.dropout import dropout_modules
 from pocketbayes.elbo import LIKELIHOODS, explained_failure, require_module, require_tensor
 from pocketbayes.ensembles import members_of
+from pocketbayes.environment import restored_mode
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
-from pocketbayes.layers import bayesian_modules, set_estimator
+from pocketbayes.layers import bayesian_modules, drawing_by
 from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 from pocketbayes.randomness import isolated_randomness, seed_everything
 from pocketbayes.reuse import repeated_input
@@ -212,21 +213,12 @@ def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
 @contextmanager
 def _ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
     """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    estimators = [(module, module.estimator) for _, module in bayesian_modules(model)]
-    try:
+    with drawing_by(model, estimator), restored_mode(model):
         model.eval()
         if describe(model).keeps_dropout and estimator != "mean":
             for module in dropout_modules(model):
                 module.training = True
-        if estimator is not None:
-            set_estimator(model, estimator)
         yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for layer, was in estimators:
-            layer.estimator = was
 
 
 @contextmanager

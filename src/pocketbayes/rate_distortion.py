@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pocketbayes.cells import CHUNK, Array, Cells, Grid, cell_numbers, chunks
+from pocketbayes.cells import CHUNK, Array, Cells, Grid, cell_numbers, chunks, row_lookup
 from pocketbayes.mixture import split_labels
 
 _DROPPED = 1e-9  # share below which an entry is dropped
@@ -127,9 +127,8 @@ def assigned_entries(
             for i in range(0, len(rows), _BLOCK)
         ]
     )
-    row_of = torch.zeros(grid.side**2, dtype=torch.int64)
-    row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
-    row_of, choices = row_of.to(mean.device), torch.from_numpy(best).int().to(mean.device)
+    choices = torch.from_numpy(best).int().to(mean.device)
+    row_of = row_lookup(cells, grid, mean.device)
     table = torch.from_numpy(terms.T.copy()).to(mean.device)
     labels = torch.empty(len(mean), dtype=torch.int32, device=mean.device)
     for part in chunks(len(mean), CHUNK // 8):
