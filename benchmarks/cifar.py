@@ -39,6 +39,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--samples", type=int, default=30)
     made.add_argument("--limit", type=int, help="images per set, for a dry run")
     made.add_argument("--no-compile", action="store_true")
+    made.add_argument("--no-ood", action="store_true")
     made.add_argument(
         "--validation",
         action="store_true",
@@ -66,7 +67,7 @@ def open_sets(a: argparse.Namespace) -> Sets:
         train, held = train.subset(range(cut)), train.subset(range(cut, len(train)))
         return Sets(train, MemoryLoader(held, 500), None, device)
     test = MemoryLoader(_images("cifar10", "test", a, device), 500)
-    return Sets(train, test, _outside(a, device, train), device)
+    return Sets(train, test, None if a.no_ood else _outside(a, device, train), device)
 
 
 def _images(name: str, split: str, a: argparse.Namespace, device: str) -> ImageSet:
