@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "mixture": "cells",
     "merging": "cells mixture",
     "rate_distortion": "cells mixture",
+    "weight_sharing": "cells merging mixture rate_distortion",
     "estimators": "randomness",
     "posteriors": "randomness reuse",
     "reuse": "randomness",
@@ -39,19 +40,20 @@ MAY_IMPORT = {
     "diagnosis": "elbo layers",
     "dropout": "",
     "ensembles": "description",
-    "methods": "allocation convert criteria description dropout environment exchange posteriors"
-    " repacking",
+    "methods": "allocation convert criteria description dropout environment exchange merging"
+    " posteriors rate_distortion repacking weight_sharing",
     "optimizers": "convert description methods",
     "predictive": "",
     "prediction": "convert description dropout elbo ensembles environment estimators layers"
     " predictive randomness reuse",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
+    "counting": "convert posteriors weight_sharing",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
     " methods optimizers posteriors progress standing",
-    "fitting": "batches checkpoints description elbo ensembles environment methods randomness"
-    " training",
+    "fitting": "batches checkpoints description elbo ensembles environment gradients methods"
+    " randomness training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
     "data": "extras progress",
     "extras": "",
@@ -64,7 +66,8 @@ MAY_IMPORT = {
     "__main__": "cli",
     "models": "",
     "flops": "environment layers methods randomness",
-    "": "auditing codec convert elbo evaluation fitting flops methods prediction predictive",
+    "": "auditing codec convert counting elbo evaluation fitting flops methods prediction"
+    " predictive",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

@@ -8,9 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from pocketbayes.posteriors import FAMILIES, Gaussian, Point, Posterior, Sparse, SparsePoint
+from pocketbayes.posteriors import (
+    FAMILIES,
+    Gaussian,
+    Point,
+    Posterior,
+    Shared,
+    Sparse,
+    SparsePoint,
+    Table,
+)
 from pocketbayes.posteriors.conversions import as_point
 from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
+from pocketbayes.posteriors.parts import Blends, Whole
 
 
 def gaussian() -> Gaussian:
@@ -35,9 +45,21 @@ def sparse_point() -> SparsePoint:
     return as_point(sparse())
 
 
+def shared() -> Shared:
+    generator = torch.Generator().manual_seed(5)
+    mean, log_std = (torch.randn(7, generator=generator, dtype=torch.float64) for _ in range(2))
+    label = torch.randint(7, (30,), generator=generator)
+    pair = torch.tensor([2, 17])
+    outliers = Whole(pair, torch.tensor([3.0, -3]).double(), torch.tensor([0.0, -1]).double())
+    share = torch.tensor([0.25, 0.9]).double()
+    blends = Blends(pair + 5, torch.tensor([[0, 1], [4, 2]]), share)
+    return Shared(Table(mean, log_std - 1), label, (6, 5), 0.3, outliers, blends)
+
+
 EXAMPLES = {
     "gaussian": gaussian,
     "point": point,
+    "shared": shared,
     "sparse": sparse,
     "sparse_point": sparse_point,
 }
@@ -72,7 +94,8 @@ def test_moments_are_those_of_the_samples(family):
 @every_family
 def test_arrays_determine_the_posterior(family):
     posterior = EXAMPLES[family]()
-    again = FAMILIES[family].from_arrays(posterior.arrays())
+    table = (posterior.table,) if isinstance(posterior, Shared) else ()
+    again = FAMILIES[family].from_arrays(posterior.arrays(), *table)
     for one, other in zip(posterior.moments(), again.moments(), strict=True):
         assert torch.equal(one, other)
     assert torch.equal(posterior.kl(), again.kl())

@@ -33,6 +33,8 @@ _HOME = {
     "Prediction": "predictive",
     "Record": "evaluation",
     "RigL": "methods",
+    "Sharing": "methods",
+    "SharingSummary": "counting",
     "Subspace": "methods",
     "TrainingError": "errors",
     "TrainingFlops": "flops",
@@ -48,6 +50,7 @@ _HOME = {
     "predict": "prediction",
     "replace_posterior": "convert",
     "save": "codec",
+    "sharing_summary": "counting",
     "training_flops": "flops",
 }
 
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from pocketbayes.auditing import Audit, audit
     from pocketbayes.codec import FileSummary, inspect, load, save
     from pocketbayes.convert import bayesianize_, named_posteriors, replace_posterior
+    from pocketbayes.counting import SharingSummary, sharing_summary
     from pocketbayes.elbo import kl
     from pocketbayes.errors import (
         ConversionError,
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
         MCDropout,
         MeanField,
         RigL,
+        Sharing,
         Subspace,
     )
     from pocketbayes.prediction import predict

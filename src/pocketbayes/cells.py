@@ -38,7 +38,7 @@ def made_grid(x: Tensor, y: Tensor, side: int) -> Grid:
     """A grid over all points, centred and scaled by mean and standard deviation."""
     center = np.array([float(t.mean(dtype=torch.float64)) for t in (x, y)])
     width = np.array([float(t.std(correction=0)) for t in (x, y)])
-    width = np.where(width > 0, width, 1.0)
+    width = np.where(width > 0, width, 1e-3 * np.abs(center) + 1e-12)
     ends = np.array([[float(t.min()), float(t.max())] for t in (x, y)])
     u = (ends - center[:, None]) / width[:, None]
     z = u / (2 + np.abs(u))

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from pocketbayes.batches import dataset_size_of, unpack
+from pocketbayes.batches import Batches, dataset_size_of, unpack
 from pocketbayes.checkpoints import NAME, prepare_directory, write_history
 from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
 from pocketbayes.elbo import (
     LIKELIHOODS,
+    Objective,
     explained_failure,
     matched_target,
     require_module,
@@ -37,7 +38,8 @@ from pocketbayes.errors import (
     require_count,
     require_number,
 )
-from pocketbayes.methods import DeepEnsemble, MeanField, Method
+from pocketbayes.gradients import mean_sizes
+from pocketbayes.methods import Beginning, DeepEnsemble, MeanField, Method
 from pocketbayes.methods.deep_ensemble import restart_
 from pocketbayes.randomness import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training import Run, Settings
@@ -130,18 +132,18 @@ def fit(
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
-    if isinstance(val_loader, Iterator):
-        raise DataError(
-            "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
-        )
+    _require_many_passes(val_loader)
+    fit_one = partial(
+        fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
+        dataset_size=dataset_size, precision=precision, compile=compile, device=device,
+        progress=progress, checkpoint_minutes=checkpoint_minutes,
+    )  # fmt: skip
     if isinstance(method, DeepEnsemble):
-        fit_one = partial(
-            fit, train_loader=train_loader, method=method.member(), epochs=epochs,
-            likelihood=likelihood, val_loader=val_loader, dataset_size=dataset_size,
-            precision=precision, compile=compile, device=device, progress=progress,
-            checkpoint_minutes=checkpoint_minutes,
-        )  # fmt: skip
+        fit_one = partial(fit_one, method=method.member(), epochs=epochs)
         return _fit_members(model, method.members, fit_one, seed, out, resume, progress)
+    stages = method.stages()
+    if stages is not None:
+        return _fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
@@ -153,7 +155,8 @@ def fit(
         seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
-        run = Run(fabric, model, train_loader, val_loader, settings, directory, resume)
+        memory = _begin(fabric, model, train_loader, settings)
+        run = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
         run.train(progress)
         return FitResult(model, run.at.history, run.at.seconds, peak_memory(fabric.device))
 
@@ -162,6 +165,13 @@ def _require_single(model: nn.Module) -> None:
     require_module(model)
     if isinstance(model, Ensemble):
         raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
+
+
+def _require_many_passes(val_loader: Iterable[Any] | None) -> None:
+    if isinstance(val_loader, Iterator):
+        raise DataError(
+            "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
+        )
 
 
 def _fit_members(
@@ -201,6 +211,45 @@ def _fit_members(
     if directory is not None:
         write_history(directory, history)
     return FitResult(Ensemble(members), history, seconds, max(peaks, default=None))
+
+
+def _fit_stages(
+    model: nn.Module,
+    stages: tuple[Method, int, Method],
+    epochs: int,
+    fit_one: Callable[..., FitResult],
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+) -> FitResult:
+    """Trains by one method and then by another; the first writes into `out/pretraining`."""
+    first, first_epochs, second = stages
+    directory = None if out is None else prepare_directory(out)
+    place = None if directory is None else directory / "pretraining"
+    begun = resume and place is not None and (place / NAME).exists()
+    one = fit_one(model, method=first, epochs=first_epochs, out=place, resume=begun)
+    begun = resume and directory is not None and (directory / NAME).exists()
+    two = fit_one(model, method=second, epochs=epochs, out=directory, resume=begun)
+    history = [{"stage": "pretraining"} | row for row in one.history] + two.history
+    peaks = [peak for peak in (one.peak_bytes, two.peak_bytes) if peak is not None]
+    return FitResult(model, history, one.seconds + two.seconds, max(peaks, default=None))
+
+
+def _begin(
+    fabric: Any, model: nn.Module, loader: Iterable[Any], settings: Settings
+) -> dict[str, Tensor]:
+    """Lets the method look at the data before the first step; returns what it keeps."""
+
+    def mean_gradients() -> dict[str, Tensor]:
+        batches = Batches(
+            loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
+        )
+        with fabric.autocast():
+            pairs = ((x, y) for _, x, y in batches.epoch(0))
+            return mean_sizes(Objective(model, settings.likelihood), pairs)
+
+    memory: dict[str, Tensor] = {}
+    settings.method.begin(model, Beginning(mean_gradients, memory))
+    return memory
 
 
 def _describe(

@@ -1,6 +1,6 @@
-"""The gradient at every weight of a sparse tensor, also at those that are not there."""
+"""Gradients at weights: of a batch, also where none is there, or their mean size over the data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -47,6 +47,29 @@ def dense_gradients(
         name: _averaged(_total(packed[name], [by_tensor.get(id(t)) for t in tensors]))
         for name, tensors in read.items()
     }
+
+
+def mean_sizes(objective: Objective, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    """Mean over batches of |d nll / d mean| of each posterior that learns, by name.
+
+    It is the mean over all processes; buffers and gradients stay as they were.
+    """
+    means = {
+        name: mean
+        for name, q in named_posteriors(objective.model)
+        if isinstance(mean := getattr(q, "mean", None), nn.Parameter) and mean.requires_grad
+    }
+    totals = {name: torch.zeros_like(mean) for name, mean in means.items()}
+    number = 0
+    with _kept_buffers(objective.model):
+        for x, y in batches:
+            loss, _ = objective(x, y, torch.zeros((), device=x.device))
+            with torch.autocast(x.device.type, enabled=False):
+                found = torch.autograd.grad(loss, list(means.values()), allow_unused=True)
+            for name, gradient in zip(means, found, strict=True):
+                totals[name] += 0 if gradient is None else gradient.abs()
+            number += 1
+    return {name: _averaged(total / max(1, number)) for name, total in totals.items()}
 
 
 def _total(posterior: Packed, gradients: list[Tensor | None]) -> Tensor:

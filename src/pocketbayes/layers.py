@@ -153,12 +153,13 @@ class LinearLayer(BayesianModule):
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
-        if not any(self.posterior(name).is_random for name in self.posteriors):
-            return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
-        if self.estimator == "lrt":
-            return self._with_batch(input, self._local, *args, **kwargs)
-        if self.estimator == "flipout":
-            return self._with_batch(input, self._flipout, *args, **kwargs)
+        posteriors = [self.posterior(name) for name in self.posteriors]
+        noisy = any(q.is_random for q in posteriors)
+        if noisy and all(q.is_independent for q in posteriors):
+            if self.estimator == "lrt":
+                return self._with_batch(input, self._local, *args, **kwargs)
+            if self.estimator == "flipout":
+                return self._with_batch(input, self._flipout, *args, **kwargs)
         return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:

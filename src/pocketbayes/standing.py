@@ -38,9 +38,9 @@ class Standing:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def at_start(cls, device: torch.device) -> "Standing":
+    def at_start(cls, device: torch.device, memory: dict[str, Tensor]) -> "Standing":
         """Nothing done yet."""
-        return cls(torch.zeros(5, dtype=torch.float64, device=device))
+        return cls(torch.zeros(5, dtype=torch.float64, device=device), memory=memory)
 
     def add(self, numbers: Tensor, count: int) -> None:
         """Counts a batch: its loss, nll, KL and score."""

@@ -63,6 +63,7 @@ class Run:
         settings: Settings,
         directory: Path | None,
         resume: bool,
+        memory: dict[str, Tensor],
     ) -> None:
         self.fabric, self.model, self.settings, self.directory = fabric, model, settings, directory
         self.val_loader = val_loader
@@ -80,7 +81,7 @@ class Run:
             )
         self.replays_graphs = self.compile is True and one_gpu
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
-        self.at = Standing.at_start(fabric.device)
+        self.at = Standing.at_start(fabric.device, memory)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
@@ -151,6 +152,7 @@ class Run:
             if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                 self.save()
         self._check(everything=True)
+        self.settings.method.after_epoch(self.model, self.at.epoch + 1, self.at.memory)
         row = self._close_epoch(seen / (time.monotonic() - started))
         bar.close_epoch(self.at.epoch - 1, row)
         if interrupted.is_set():

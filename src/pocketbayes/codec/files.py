@@ -16,6 +16,7 @@ from pocketbayes.codec.container import (
     write_container,
 )
 from pocketbayes.codec.header import Header, header_of
+from pocketbayes.codec.sections import posteriors_in, tables_of
 from pocketbayes.codec.state import plain_state, replace_state_
 from pocketbayes.codec.summary import FileSummary, summary_of
 from pocketbayes.convert import adopt_posteriors_, named_posteriors
@@ -31,7 +32,7 @@ from pocketbayes.ensembles import Ensemble, members_of
 from pocketbayes.errors import FormatError, PocketBayesError
 from pocketbayes.layers import bayesian_modules, estimator_of
 from pocketbayes.models import build_network
-from pocketbayes.posteriors import FAMILIES, Posterior
+from pocketbayes.posteriors import FAMILIES
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
@@ -60,6 +61,12 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
         for name, posterior in posteriors.items()
         for array, tensor in posterior.arrays().items()
     }
+    tables, numbers = tables_of(posteriors)
+    sections |= {
+        f"table/{number}/{array}": tensor
+        for number, table in enumerate(tables)
+        for array, tensor in table.arrays().items()
+    }
     state = plain_state(model)
     sections |= {f"state/{name}": tensor for name, tensor in state.items()}
     described = replace(describe(model), estimator=estimator_of(model))
@@ -68,7 +75,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
         "members": len(members_of(model)),
         "posteriors": {name: family[type(q)] for name, q in posteriors.items()},
         "state": sorted(state),
-    }
+    } | ({"tables": numbers} if numbers else {})
     data = packed(description, sections)
     summary = _summary(unpacked(data))
     write_container(Path(path), data)
@@ -116,17 +123,12 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
 
 def _summary(file: Container) -> FileSummary:
     header = header_of(file)
-    found = [(family, _posterior(file, n, family)) for n, family in header.posteriors.items()]
-    return summary_of(file, [(family, q.shape.numel(), q.num_active) for family, q in found])
-
-
-def _posterior(file: Container, name: str, family: str) -> Posterior:
-    kind = FAMILIES[family]
-    arrays = {array: file.sections[f"posterior/{name}/{array}"] for array in kind.array_names}
-    try:
-        return kind.from_arrays(arrays)
-    except PocketBayesError as error:
-        raise FormatError(f"section posterior/{name}: {error}") from error
+    found = posteriors_in(file, header)
+    return summary_of(
+        file,
+        [(family, found[n].shape.numel(), found[n].num_active)
+         for n, family in header.posteriors.items()],
+    )  # fmt: skip
 
 
 def _network(header: Header, net: nn.Module | None) -> nn.Module:
@@ -156,8 +158,7 @@ def _built(header: Header) -> nn.Module:
 
 def _filled(model: nn.Module, header: Header, file: Container) -> nn.Module:
     """The network with the posteriors and the deterministic state of the file."""
-    posteriors = {name: _posterior(file, name, f) for name, f in header.posteriors.items()}
-    adopt_posteriors_(model, posteriors, header.model.estimator or "lrt")
+    adopt_posteriors_(model, posteriors_in(file, header), header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
     for home in {model, *members_of(model)}:

@@ -8,17 +8,23 @@ from pocketbayes.description import Description
 from pocketbayes.elbo import LIKELIHOODS
 from pocketbayes.errors import FormatError
 from pocketbayes.estimators import ESTIMATORS
-from pocketbayes.posteriors import FAMILIES
+from pocketbayes.posteriors import FAMILIES, Table
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says it holds: the family of each posterior, and the names of the rest."""
+    """What a file says it holds: each posterior's family and table, and the names of the rest."""
 
     model: Description
     members: int
     posteriors: dict[str, str]
+    tables: dict[str, int]
     state: tuple[str, ...]
+
+    @property
+    def num_tables(self) -> int:
+        """Tables that shared posteriors look into."""
+        return len(set(self.tables.values()))
 
 
 def header_of(file: Container) -> Header:
@@ -31,12 +37,25 @@ def header_of(file: Container) -> Header:
     for name, family in posteriors.items():
         if not isinstance(family, str) or family not in FAMILIES:
             raise FormatError(f"section posterior/{name}: no family is called {family!r}")
+    tables = _tables(found.get("tables", {}), posteriors)
     wanted = {f"posterior/{n}/{a}" for n, f in posteriors.items() for a in FAMILIES[f].array_names}
     wanted |= {f"state/{name}" for name in state}
+    wanted |= {f"table/{k}/{a}" for k in set(tables.values()) for a in Table.array_names}
     for name in sorted(wanted ^ set(file.sections)):
         what = "is missing" if name in wanted else "is not named in the description"
         raise FormatError(f"section {name} {what}")
-    return Header(_description(found.get("model")), members, posteriors, tuple(state))
+    return Header(_description(found.get("model")), members, posteriors, tables, tuple(state))
+
+
+def _tables(tables: Any, posteriors: dict[str, str]) -> dict[str, int]:
+    """Which table each shared posterior looks into, if all have one, and none other has."""
+    shared = {name for name, family in posteriors.items() if family == "shared"}
+    _require(_is_dict(tables) and tables.keys() == shared, "tables", "one for each shared tensor")
+    numbers = list(tables.values())
+    whole = all(isinstance(k, int) and not isinstance(k, bool) for k in numbers)
+    rising = whole and set(numbers) == set(range(len(set(numbers))))
+    _require(rising, "tables", "numbers of tables from 0 on")
+    return dict(tables)
 
 
 def _description(model: Any) -> Description:

@@ -1,11 +1,12 @@
 """The methods: a closed table from name to config."""
 
-from pocketbayes.methods.base import Method, Moment
+from pocketbayes.methods.base import Beginning, Method, Moment
 from pocketbayes.methods.deep_ensemble import DeepEnsemble
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
 from pocketbayes.methods.rigl import RigL
+from pocketbayes.methods.sharing import Sharing
 from pocketbayes.methods.subspace import Subspace
 
 METHODS: dict[str, type[Method]] = {
@@ -14,11 +15,13 @@ METHODS: dict[str, type[Method]] = {
     "mc-dropout": MCDropout,
     "mean-field": MeanField,
     "rigl": RigL,
+    "sharing": Sharing,
     "subspace": Subspace,
 }
 
 __all__ = [
     "METHODS",
+    "Beginning",
     "DeepEnsemble",
     "Deterministic",
     "MCDropout",
@@ -26,5 +29,6 @@ __all__ = [
     "Method",
     "Moment",
     "RigL",
+    "Sharing",
     "Subspace",
 ]

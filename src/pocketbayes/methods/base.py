@@ -1,4 +1,4 @@
-"""What every method has: training defaults, and three moments at which it may act."""
+"""What every method has: training defaults, and the moments at which it may act."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
-from pocketbayes.posteriors.conversions import as_point, as_spread
+from pocketbayes.posteriors.conversions import as_own, as_point, as_spread
 
 Gradients = dict[str, Tensor]
 
@@ -33,6 +33,20 @@ class Moment:
     progress: float
     optimizers: Sequence[torch.optim.Optimizer]
     dense_gradients: Callable[[str | None], Gradients]
+    memory: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a method may use before the first step, once posteriors are there.
+
+    Attributes:
+        mean_gradients: runs once over the data and gives, for each posterior by name, the mean
+            over batches of the gradient's absolute value at every mean, averaged over processes.
+        memory: tensors to keep for later; see `Moment`.
+    """
+
+    mean_gradients: Callable[[], Gradients]
     memory: dict[str, Tensor]
 
 
@@ -80,14 +94,24 @@ class Method:
         """The KL's weight when this share of training has passed; 0: there is none."""
         return 0.0
 
+    def stages(self) -> tuple["Method", int, "Method"] | None:
+        """What the model is trained by first, its epochs, and what then follows; None: one run."""
+        return None
+
     def start(self, model: nn.Module) -> None:
         """Prepares the posteriors; comes before optimisers and DDP are set up."""
         if not any(True for _ in named_posteriors(model)):
             raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
 
+    def begin(self, model: nn.Module, beginning: Beginning) -> None:
+        """Follows `start`; may look at the data and replace posteriors."""
+
     def after_step(self, model: nn.Module, moment: Moment) -> bool:
         """Follows every optimiser step; returns whether it replaced a parameter."""
         return False
+
+    def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
+        """Follows every pass over the data, counted from 1; keeps all parameters."""
 
     def finish(self, model: nn.Module) -> None:
         """Follows the last step."""
@@ -128,6 +152,12 @@ class VariationalMethod(Method):
         """Gives every deterministic weight a Gaussian to train."""
         super().start(model)
         spread_points_(model, self.std_init)
+
+
+def unshare_(model: nn.Module) -> None:
+    """Gives every weight a mean and std of its own again."""
+    for name, posterior in list(named_posteriors(model)):
+        replace_posterior(model, name, as_own(posterior))
 
 
 def make_points_(model: nn.Module) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pocketbayes.allocation import ALLOCATIONS
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_count, require_number
-from pocketbayes.methods.base import Method, Moment
+from pocketbayes.methods.base import Method, Moment, unshare_
 from pocketbayes.methods.rows import Row
 from pocketbayes.methods.support import Part, chosen_posteriors, planned_parts
 from pocketbayes.posteriors import STRUCTURES, Packed, Posterior
@@ -119,6 +119,7 @@ class ExchangingMethod(Method):
     def start(self, model: nn.Module) -> None:
         """Makes every trainable posterior sparse; one with all its weights stays dense."""
         Method.start(self, model)
+        unshare_(model)
         parts = planned_parts(
             model,
             self.density,

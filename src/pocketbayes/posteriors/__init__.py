@@ -4,12 +4,15 @@ from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
 from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
+from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
 from pocketbayes.posteriors.structures import STRUCTURES
+from pocketbayes.posteriors.table import Table
 
 FAMILIES: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
     "point": Point,
+    "shared": Shared,
     "sparse": Sparse,
     "sparse_point": SparsePoint,
 }
@@ -21,6 +24,8 @@ __all__ = [
     "Packed",
     "Point",
     "Posterior",
+    "Shared",
     "Sparse",
     "SparsePoint",
+    "Table",
 ]

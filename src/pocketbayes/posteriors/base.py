@@ -43,6 +43,11 @@ class Posterior(nn.Module, ABC):
         """Weights that are there; the others are exactly 0."""
         return self.shape.numel()
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether the weights are drawn independently, as local reparameterisation takes it."""
+        return True
+
     @abstractmethod
     def expectation(self) -> Tensor:
         """E[w], the weight's mean as a dense tensor."""

@@ -1,4 +1,4 @@
-"""From one family to another: with a std and without, with all weights and with some."""
+"""From one family to another: with a std and without, all weights or some, shared or not."""
 
 from math import log
 from typing import TypeVar
@@ -10,6 +10,7 @@ from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
 from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
+from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
 from pocketbayes.posteriors.structures import to_units
 
@@ -18,6 +19,7 @@ Kind = TypeVar("Kind", bound=Posterior)
 
 def as_point(posterior: Posterior) -> Posterior:
     """The posterior's mean with no noise; a sparse one on the same support."""
+    posterior = as_own(posterior)
     if isinstance(posterior, Sparse):
         q = posterior
         mean = q.mean.detach().clone()
@@ -26,6 +28,20 @@ def as_point(posterior: Posterior) -> Posterior:
         return posterior
     mean = nn.Parameter(posterior.expectation().detach().clone(), is_trainable(posterior))
     return Point(mean, float(posterior.prior_std))
+
+
+def as_own(posterior: Posterior) -> Posterior:
+    """A mean and std for each weight that shared them; a blend gets those of its mixture."""
+    if not isinstance(posterior, Shared):
+        return posterior
+    q = posterior
+    mean, variance = (dense.detach() for dense in q.moments())
+    learns = is_trainable(q)
+    if q.index is None or q.structure is None:
+        return Gaussian(nn.Parameter(mean.clone(), learns), variance.log() / 2, q.prior_std.clone())
+    mean, variance = (to_units(dense, q.structure)[q.index] for dense in (mean, variance))
+    log_std, prior = variance.log() / 2, q.prior_std.clone()
+    return Sparse(q.index.clone(), mean, log_std, q.shape, prior, q.structure, learns)
 
 
 def as_spread(posterior: Posterior, std: float) -> Posterior:

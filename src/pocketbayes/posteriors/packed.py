@@ -12,8 +12,8 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.structures import (
     LAYOUTS,
-    from_units,
     output_borders,
+    placed_units,
     to_units,
     unit_layout,
 )
@@ -77,9 +77,7 @@ class Packed(Posterior):
 
     def placed(self, values: Tensor, fill: float = 0.0, record: bool = False) -> Tensor:
         """Packed values at their places in a dense tensor, which is `fill` elsewhere."""
-        units = values.new_full((self.num_units, *values.shape[1:]), fill)
-        units = units.index_copy(0, self.index, values)
-        dense = from_units(units, tuple(self.shape), self.structure)
+        dense = placed_units(values, self.index, tuple(self.shape), self.structure, fill)
         if record and self._recorded is not None:
             self._recorded.append(dense)
         return dense
@@ -116,7 +114,7 @@ class Packed(Posterior):
         """Takes a state of another number of active weights, too, but of no other tensor."""
         stored, layout = (state_dict.get(prefix + name) for name in ("index", "layout"))
         if isinstance(stored, Tensor) and isinstance(layout, Tensor):
-            if layout.tolist() != self.layout.tolist() or not _rises_below(stored, self.num_units):
+            if layout.tolist() != self.layout.tolist() or not rises_below(stored, self.num_units):
                 error_msgs.append(f"{prefix[:-1]} is a sparse tensor of another shape or structure")
                 return
             if stored.shape != self.index.shape:
@@ -138,7 +136,7 @@ class Packed(Posterior):
             setattr(self, name, nn.Parameter(fresh, old.requires_grad))
 
 
-def _rises_below(index: Tensor, number: int) -> bool:
+def rises_below(index: Tensor, number: int) -> bool:
     """Whether these are sorted numbers of units, at least one."""
     if index.dim() != 1 or len(index) == 0:
         return False
@@ -148,24 +146,38 @@ def _rises_below(index: Tensor, number: int) -> bool:
 
 def checked_places(arrays: Mapping[str, Tensor]) -> tuple[Tensor, tuple[int, ...], str]:
     """Index, shape and structure of stored arrays, if they fit each other and the means."""
-    index, shape, code = (arrays[name] for name in ("index", "shape", "structure"))
-    if shape.dtype != torch.int64 or shape.dim() != 1 or bool((shape < 1).any()):
-        raise PocketBayesError("shape must be a list of positive whole numbers")
+    dimensions, code = checked_shape(arrays["shape"]), arrays["structure"]
     if code.dtype != torch.int64 or code.dim() or not 0 <= int(code) < len(LAYOUTS):
         raise PocketBayesError(f"structure must be a number from 0 to {len(LAYOUTS) - 1}")
-    dimensions, structure = tuple(shape.tolist()), LAYOUTS[int(code)]
-    if prod(dimensions) >= 2**62:
-        raise PocketBayesError(f"no tensor has the shape {dimensions}")
-    if structure == "transposed" and len(dimensions) < 2:
-        raise PocketBayesError("a transposed tensor needs two axes")
-    number, unit = unit_layout(dimensions, structure)
-    if index.dtype not in (torch.int32, torch.int64) or not _rises_below(index, number):
-        raise PocketBayesError(
-            f"index must be whole numbers that rise and stay below {number}, the number of units"
-        )
+    structure = LAYOUTS[int(code)]
+    index, unit = checked_index(arrays["index"], dimensions, structure)
     if arrays["mean"].shape != (len(index), *unit):
         raise PocketBayesError(
             f"mean has shape {tuple(arrays['mean'].shape)}; {len(index)} active units of "
             f"{prod(unit)} weights need {(len(index), *unit)}"
         )
-    return index.long(), dimensions, structure
+    return index, dimensions, structure
+
+
+def checked_shape(shape: Tensor) -> tuple[int, ...]:
+    """A stored shape, if a tensor can have it."""
+    if shape.dtype != torch.int64 or shape.dim() != 1 or bool((shape < 1).any()):
+        raise PocketBayesError("shape must be a list of positive whole numbers")
+    dimensions = tuple(shape.tolist())
+    if prod(dimensions) >= 2**62:
+        raise PocketBayesError(f"no tensor has the shape {dimensions}")
+    return dimensions
+
+
+def checked_index(
+    index: Tensor, shape: tuple[int, ...], structure: str
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Stored numbers of active units, if they are sorted and inside; and the shape of a unit."""
+    if structure == "transposed" and len(shape) < 2:
+        raise PocketBayesError("a transposed tensor needs two axes")
+    number, unit = unit_layout(shape, structure)
+    if index.dtype not in (torch.int32, torch.int64) or not rises_below(index, number):
+        raise PocketBayesError(
+            f"index must be whole numbers that rise and stay below {number}, the number of units"
+        )
+    return index.long(), unit

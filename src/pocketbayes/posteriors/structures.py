@@ -53,6 +53,15 @@ def from_units(units: Tensor, shape: tuple[int, ...], structure: str) -> Tensor:
     return units.view(shape[1], shape[0], *shape[2:]).transpose(0, 1).contiguous()
 
 
+def placed_units(
+    units: Tensor, index: Tensor, shape: tuple[int, ...], structure: str, fill: float = 0.0
+) -> Tensor:
+    """The dense tensor with these units at these places, and `fill` elsewhere."""
+    number, _ = unit_layout(shape, structure)
+    everything = units.new_full((number, *units.shape[1:]), fill)
+    return from_units(everything.index_copy(0, index, units), shape, structure)
+
+
 def output_borders(shape: tuple[int, ...], structure: str) -> list[int]:
     """The number of the first unit of each output, or block of outputs, and the end."""
     number, _ = unit_layout(shape, structure)

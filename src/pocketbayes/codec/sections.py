@@ -1,0 +1,44 @@
+"""Posteriors to sections and back; a table that several of them look into is stored once."""
+
+from collections.abc import Mapping
+
+from pocketbayes.codec.container import Container
+from pocketbayes.codec.header import Header
+from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.posteriors import FAMILIES, Posterior, Shared, Table
+
+
+def tables_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Table], dict[str, int]]:
+    """The tables in use, and the number of the one that each posterior looks into."""
+    shared = {name: q.table for name, q in posteriors.items() if isinstance(q, Shared)}
+    tables = list({id(table): table for table in shared.values()}.values())
+    number = {id(table): k for k, table in enumerate(tables)}
+    return tables, {name: number[id(table)] for name, table in shared.items()}
+
+
+def posteriors_in(file: Container, header: Header) -> dict[str, Posterior]:
+    """Every posterior of a file, by the name of its parameter."""
+    tables = [_table(file, number) for number in range(header.num_tables)]
+    found = {}
+    for name, family in header.posteriors.items():
+        table = tables[header.tables[name]] if name in header.tables else None
+        found[name] = _posterior(file, name, FAMILIES[family], table)
+    return found
+
+
+def _table(file: Container, number: int) -> Table:
+    arrays = {name: file.sections[f"table/{number}/{name}"] for name in Table.array_names}
+    try:
+        return Table.from_arrays(arrays)
+    except PocketBayesError as error:
+        raise FormatError(f"section table/{number}: {error}") from error
+
+
+def _posterior(file: Container, name: str, kind: type[Posterior], table: Table | None) -> Posterior:
+    arrays = {array: file.sections[f"posterior/{name}/{array}"] for array in kind.array_names}
+    try:
+        if issubclass(kind, Shared):
+            return kind.from_arrays(arrays, table)
+        return kind.from_arrays(arrays)
+    except PocketBayesError as error:
+        raise FormatError(f"section posterior/{name}: {error}") from error

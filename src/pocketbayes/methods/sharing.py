@@ -1,0 +1,235 @@
+"""Stochastic weight sharing: all weights look into one small table of Gaussians."""
+
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.convert import named_posteriors, replace_posterior
+from pocketbayes.environment import agreed
+from pocketbayes.errors import (
+    PocketBayesError,
+    require_choice,
+    require_count,
+    require_number,
+)
+from pocketbayes.merging import MERGES
+from pocketbayes.methods.base import Beginning, Gradients, Method, VariationalMethod, unshare_
+from pocketbayes.methods.mean_field import MeanField
+from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table
+from pocketbayes.posteriors.conversions import is_trainable
+from pocketbayes.posteriors.parts import Blends, Support, Whole
+from pocketbayes.posteriors.table import DRAWS
+from pocketbayes.rate_distortion import Codebook
+from pocketbayes.weight_sharing import (
+    Plan,
+    Rules,
+    nearest_entries,
+    planned_codebook,
+    planned_mixture,
+    rate_for_bytes,
+)
+
+OBJECTIVES = ("mixture", "rate_distortion")
+Own = Gaussian | Sparse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing(VariationalMethod):
+    """Stochastic weight sharing (Lin et al. 2025): one table of Gaussians for a whole network.
+
+    Fits a mixture to the (mean, std) of all weights, gives each weight an entry of the table that
+    comes of it, keeps outliers whole, blends those between two entries, and trains the table and
+    the outliers. Meant for a model that has been trained by `MeanField` or `Subspace`, whose zeros
+    stay zero; `pretrain_epochs` trains it first, for one that comes from a deterministic network.
+
+    Attributes:
+        components: entries of the table at most. The paper: 2,000 and 6,000.
+        objective: "mixture" (the paper's), or "rate_distortion": each weight takes the entry of
+            least KL(q || entry) - rate log share, so that the file gets small; no blends.
+        draw: "independent" (each weight its own draw), or "shared" (one draw per entry and pass:
+            far fewer random numbers, but fully correlated weights; train with it, too).
+        outlier_mean: larger absolute means stay whole. The paper: 0.2. None: no limit.
+        outlier_gradient: share of weights, of the largest gradients, that stay whole. The paper:
+            0.01. 0 spares the pass over the data.
+        least_members: smaller clusters stay whole. The paper: 30 and 20.
+        blend_beyond: squared Mahalanobis distance from which a weight is blended of two entries.
+            The paper: 5.991, outside of 95%. None: no blends.
+        blend_nearest: nearest entries that those two are the likeliest of. The paper: 5.
+        merge: how close components become one: "moments" (exactly), "paper" (its equations 5 and
+            6, which inflate), or "none".
+        merge_below: squared Wasserstein distance of a pair that may merge. The paper: 1.5e-7 and
+            1e-2.
+        merge_gradient: only components whose mean gradient lies in this lowest share may merge.
+            The paper gives no value.
+        merge_variance: the same of the components' variance. The paper gives no value.
+        rate: of "rate_distortion": nats of KL that one nat of index is worth.
+        target_bytes: of "rate_distortion": finds the smallest rate at which the coded weights
+            (indices at their entropy, and the table) fit; overrides `rate`.
+        reassign_every: epochs after which each weight goes to the entry that is now nearest to
+            what it was before sharing; 0: never.
+        pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
+        pretrain_lr: learning rate of means there.
+        pretrain_std_lr: learning rate of log-stds there.
+    """
+
+    lr: float = 1e-4
+    std_lr: float = 1e-3
+    warmup: float = 0.0
+    components: int = 2000
+    objective: str = "mixture"
+    draw: str = "independent"
+    outlier_mean: float | None = 0.2
+    outlier_gradient: float = 0.01
+    least_members: int = 20
+    blend_beyond: float | None = 5.991
+    blend_nearest: int = 5
+    merge: str = "moments"
+    merge_below: float = 1.5e-7
+    merge_gradient: float = 0.9
+    merge_variance: float = 0.9
+    rate: float = 0.02
+    target_bytes: int | None = None
+    reassign_every: int = 0
+    pretrain_epochs: int = 0
+    pretrain_lr: float = 1e-3
+    pretrain_std_lr: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice(self.objective, "Sharing.objective", OBJECTIVES)
+        require_choice(self.draw, "Sharing.draw", DRAWS)
+        require_choice(self.merge, "Sharing.merge", (*MERGES, "none"))
+        require_count(self.components, "Sharing.components")
+        require_count(self.least_members, "Sharing.least_members")
+        require_count(self.blend_nearest, "Sharing.blend_nearest", least=2)
+        require_count(self.reassign_every, "Sharing.reassign_every", least=0)
+        require_count(self.pretrain_epochs, "Sharing.pretrain_epochs", least=0)
+        for name in ("outlier_gradient", "merge_gradient", "merge_variance"):
+            require_number(getattr(self, name), f"Sharing.{name}", least=0, most=1)
+        for name in ("rate", "merge_below"):
+            require_number(getattr(self, name), f"Sharing.{name}", above=0)
+        for name in ("outlier_mean", "blend_beyond"):
+            if getattr(self, name) is not None:
+                require_number(getattr(self, name), f"Sharing.{name}", above=0)
+        for name in ("pretrain_lr", "pretrain_std_lr"):
+            require_number(getattr(self, name), f"Sharing.{name}", least=0)
+        if self.target_bytes is not None:
+            require_count(self.target_bytes, "Sharing.target_bytes")
+            if self.objective != "rate_distortion":
+                raise PocketBayesError(
+                    'Sharing.target_bytes needs objective="rate_distortion": a mixture ignores size'
+                )
+
+    def stages(self) -> tuple[Method, int, Method] | None:
+        """Mean-field VI first, if it was asked for."""
+        if self.pretrain_epochs == 0:
+            return None
+        taken = {f.name: getattr(self, f.name) for f in fields(MeanField)}
+        rates = {"lr": self.pretrain_lr, "std_lr": self.pretrain_std_lr, "warmup": 0.5}
+        return (
+            MeanField(**(taken | rates)),
+            self.pretrain_epochs,
+            replace(self, pretrain_epochs=0),
+        )
+
+    def start(self, model: nn.Module) -> None:
+        """Gives every weight a Gaussian of its own."""
+        super().start(model)
+        unshare_(model)
+
+    def begin(self, model: nn.Module, beginning: Beginning) -> None:
+        """Puts one table in place of all Gaussians that learn."""
+        own = {
+            name: q
+            for name, q in named_posteriors(model)
+            if isinstance(q, Gaussian | Sparse) and is_trainable(q)
+        }
+        if not own:
+            raise PocketBayesError("nothing to share: no posterior of the model learns")
+        mean, std = _joined(own)
+        needed = (
+            self.objective == "mixture" and min(1 - self.outlier_gradient, self.merge_gradient) < 1
+        )
+        gradient = _in_a_row(own, beginning.mean_gradients()) if needed else None
+        plan = self.planned(mean, std, gradient)
+        table = _table(plan, next(iter(own.values())).mean, self.draw)
+        for (name, q), part in zip(own.items(), _parts(own), strict=True):
+            replace_posterior(model, name, _shared(q, table, plan, part, mean, std))
+        if self.reassign_every:
+            beginning.memory.update(mean=mean, std=std)
+
+    def planned(self, mean: Tensor, std: Tensor, gradient: Tensor | None = None) -> Plan:
+        """The table for these weights, and what each of them is in it."""
+        if self.objective == "mixture":
+            return planned_mixture(mean, std, gradient, self.rules())
+        rate = self.rate
+        if self.target_bytes is not None:
+            rate = rate_for_bytes(mean, std, self.components, self.target_bytes)
+        return planned_codebook(mean, std, self.components, rate)
+
+    def rules(self) -> Rules:
+        """The thresholds of the mixture alone."""
+        return Rules(**{field.name: getattr(self, field.name) for field in fields(Rules)})
+
+    @torch.no_grad()
+    def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
+        """Gives weights the entry that is now nearest, every `reassign_every` epochs."""
+        if self.reassign_every == 0 or epoch % self.reassign_every:
+            return
+        shared = [
+            q for _, q in named_posteriors(model) if isinstance(q, Shared) and is_trainable(q)
+        ]
+        table = shared[0].table
+        count = torch.stack([q.count for q in shared]).double().sum(0).clamp(min=1e-3)
+        arrays = [table.mean.double(), (2 * table.log_std.double()).exp(), count / count.sum()]
+        codebook = Codebook(*(array.cpu().numpy() for array in arrays))
+        rate = self.rate if self.objective == "rate_distortion" else 0.0
+        label = nearest_entries(memory["mean"], memory["std"], codebook, rate)
+        begin = 0
+        for q in shared:
+            q.relabel_(label[begin : begin + q.num_active])
+            begin += q.num_active
+
+
+def _joined(own: dict[str, Own]) -> tuple[Tensor, Tensor]:
+    """Means and stds of all weights in a row, the same on every process."""
+    mean = torch.cat([q.mean.detach().float().reshape(-1) for q in own.values()])
+    std = torch.cat([q.std.detach().float().reshape(-1) for q in own.values()])
+    return agreed(mean), agreed(std)
+
+
+def _in_a_row(own: dict[str, Own], gradients: Gradients) -> Tensor:
+    return torch.cat([gradients[name].float().reshape(-1) for name in own])
+
+
+def _parts(own: dict[str, Own]) -> list[slice]:
+    """Where the weights of each posterior stand in the row."""
+    ends = np.cumsum([0, *(q.num_active for q in own.values())])
+    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+
+def _table(plan: Plan, like: Tensor, draw: str) -> Table:
+    mean, std = (torch.from_numpy(array).to(like.device, like.dtype) for array in plan[:2])
+    return Table(mean, std.log(), draw)
+
+
+def _shared(own: Own, table: Table, plan: Plan, part: slice, mean: Tensor, std: Tensor) -> Shared:
+    """One tensor's share of the plan."""
+    outlier, blend = (_inside(place, part) for place in (plan.outlier, plan.blend))
+    whole, like = plan.outlier[outlier], table.mean
+    outliers = Whole(whole - part.start, mean[whole].to(like), std[whole].log().to(like))
+    blends = Blends(
+        plan.blend[blend] - part.start, plan.blend_label[blend], plan.blend_share[blend].to(like)
+    )
+    label = plan.label[part].clone()
+    support = Support(own.index.clone(), own.structure) if isinstance(own, Sparse) else None
+    return Shared(table, label, own.shape, own.prior_std.clone(), outliers, blends, support)
+
+
+def _inside(places: Tensor, part: slice) -> Tensor:
+    """Which of these places lie in the part."""
+    inside: Tensor = (places >= part.start) & (places < part.stop)
+    return inside.nonzero().flatten()

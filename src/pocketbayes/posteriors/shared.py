@@ -1,0 +1,239 @@
+"""Weights that share a table of Gaussians: an index for most, and a few kept whole."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.posteriors.base import Posterior, prior_std_from
+from pocketbayes.posteriors.gaussian import gaussian_kl, reparameterised, square_of_exp
+from pocketbayes.posteriors.parts import (
+    Blends,
+    Support,
+    Whole,
+    checked_blends,
+    checked_outliers,
+    checked_support,
+    no_blends,
+    no_outliers,
+    require_labels,
+    require_separate,
+)
+from pocketbayes.posteriors.structures import LAYOUTS, placed_units, unit_layout
+from pocketbayes.posteriors.table import Table, looked_up
+from pocketbayes.reuse import remembered
+
+
+class Shared(Posterior):
+    """q(w_i) = N(m_k, v_k) with k = label_i, an entry of a table that the whole network shares.
+
+    Outliers have a mean and std of their own. A blend is the mixture a N_k + (1 - a) N_l, which
+    `moments` describes by its exact mean and variance. With a support every other weight is
+    exactly 0. Labels of outliers and blends are not read.
+    """
+
+    array_names = (
+        "label", "outlier", "outlier_mean", "outlier_log_std", "blend", "blend_label",
+        "blend_share", "prior_std", "shape", "index", "structure",
+    )  # fmt: skip
+    label: Tensor
+    outlier: Tensor
+    blend: Tensor
+    blend_label: Tensor
+    blend_share: Tensor
+    count: Tensor
+    index: Tensor | None
+
+    def __init__(
+        self,
+        table: Table,
+        label: Tensor,
+        shape: torch.Size | tuple[int, ...],
+        prior_std: float | Tensor,
+        outliers: Whole | None = None,
+        blends: Blends | None = None,
+        support: Support | None = None,
+    ) -> None:
+        super().__init__(prior_std, like=table.mean)
+        outliers, blends = outliers or no_outliers(table.mean), blends or no_blends(table.mean)
+        self.table = table
+        table.users += 1
+        self._shape = torch.Size(shape)
+        self.structure = None if support is None else support.structure
+        self.register_buffer("label", label.to(label_type(len(table))))
+        self.register_buffer("index", None if support is None else support.index)
+        self.register_buffer("outlier", outliers.place)
+        self.register_buffer("blend", blends.place)
+        self.register_buffer("blend_label", blends.label.to(self.label.dtype))
+        self.register_buffer("blend_share", blends.share)
+        self.outlier_mean = nn.Parameter(outliers.mean, table.mean.requires_grad)
+        self.outlier_log_std = nn.Parameter(outliers.log_std, table.mean.requires_grad)
+        self.register_buffer("count", self._counted(len(table)), persistent=False)
+
+    def _counted(self, entries: int) -> Tensor:
+        """How many weights look at each entry; of a blend, its shares."""
+        plain = torch.ones(len(self.label), dtype=torch.bool, device=self.label.device)
+        plain[self.outlier] = False
+        plain[self.blend] = False
+        count = torch.bincount(self.label[plain], minlength=entries).double()
+        share = self.blend_share.double()
+        for column, part in enumerate((share, 1 - share)):
+            count.index_add_(0, self.blend_label[:, column].int(), part)
+        return count.to(self.prior_std.dtype)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the weight tensor."""
+        return self._shape
+
+    @property
+    def num_active(self) -> int:
+        """Weights that are there."""
+        return len(self.label)
+
+    @property
+    def is_independent(self) -> bool:
+        """Not if the weights of an entry are drawn together."""
+        return self.table.draw == "independent"
+
+    def expectation(self) -> Tensor:
+        """E[w]: the entry's mean, an outlier's own, a blend's a m_k + (1 - a) m_l."""
+        return self.placed(self._mean())
+
+    def _mean(self) -> Tensor:
+        values = looked_up(self.table.mean, self.label.int())
+        if len(self.blend):
+            values = values.index_copy(0, self.blend, self._blended(self.table.mean))
+        return values.index_copy(0, self.outlier, self.outlier_mean)
+
+    def _blended(self, values: Tensor) -> Tensor:
+        """Values of entries, averaged over each blend's two."""
+        first, second = self.blend_label.int().unbind(1)
+        share = self.blend_share
+        return share * values.index_select(0, first) + (1 - share) * values.index_select(0, second)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """E[w] and Var[w]; of a blend sum a (v + m^2) - (sum a m)^2."""
+        return remembered(("moments", self.label), self._moments)
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        own = square_of_exp(self.table.log_std)
+        variance = looked_up(own, self.label.int())
+        if len(self.blend):
+            variance = variance.index_copy(0, self.blend, self._blended(own) + self._apart())
+        variance = variance.index_copy(0, self.outlier, square_of_exp(self.outlier_log_std))
+        return self.expectation(), self.placed(variance)
+
+    def _apart(self) -> Tensor:
+        """What the distance of its two means adds to a blend's variance: a (1 - a) (m - n)^2."""
+        first, second = (self.table.mean.index_select(0, k) for k in self.blend_label.int().t())
+        return self.blend_share * (1 - self.blend_share) * (first - second).square()
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """One draw; a blend first chooses which of its two entries it is this time."""
+        values = self.table.drawn(self._chosen_labels(generator), self, generator)
+        own = reparameterised(self.outlier_mean, self.outlier_log_std, generator)
+        return self.placed(values.index_copy(0, self.outlier, own))
+
+    def _chosen_labels(self, generator: torch.Generator | None) -> Tensor:
+        label = self.label.int()
+        if len(self.blend) == 0:
+            return label
+        chance = torch.rand(len(self.blend), device=label.device, generator=generator)
+        first, second = self.blend_label.int().unbind(1)
+        return label.index_copy(
+            0, self.blend, torch.where(chance < self.blend_share, first, second)
+        )
+
+    def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """KL(q || N(0, p^2)): sum_k n_k KL(N_k || N(0, p^2)), plus that of the outliers.
+
+        A blend counts with its shares, an upper bound. Where draws are shared, an entry is one
+        random number with one such prior: it counts once in the whole network.
+        """
+        prior = self.prior(prior_std)
+        times = self.count if self.is_independent else 1 / self.table.users
+        each = gaussian_kls(self.table.mean, self.table.log_std, prior)
+        own = gaussian_kl(self.outlier_mean, self.outlier_log_std, prior)
+        return (times * each).sum() + own
+
+    def std_parameters(self) -> Iterator[nn.Parameter]:
+        """The log-stds of the table and of the outliers."""
+        yield self.table.log_std
+        yield self.outlier_log_std
+
+    def placed(self, values: Tensor) -> Tensor:
+        """Values of the weights that are there as a dense tensor, which is 0 elsewhere."""
+        if self.index is None or self.structure is None:
+            return values.view(self.shape)
+        shape = tuple(self.shape)
+        units = values.view(len(self.index), *unit_layout(shape, self.structure)[1])
+        return placed_units(units, self.index, shape, self.structure)
+
+    def relabel_(self, label: Tensor) -> None:
+        """Gives every weight another entry; outliers and blends stay what they are."""
+        self.label.copy_(label)
+        self.count.copy_(self._counted(len(self.table)))
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Labels, outliers, blends, support and prior; the table is stored by itself."""
+        dense = self.index is None or self.structure is None
+        tensors = {
+            "label": self.label,
+            "outlier": self.outlier.int(),
+            "outlier_mean": self.outlier_mean,
+            "outlier_log_std": self.outlier_log_std,
+            "blend": self.blend.int(),
+            "blend_label": self.blend_label,
+            "blend_share": self.blend_share,
+            "prior_std": self.prior_std,
+            "shape": torch.tensor(self.shape),
+            "index": self.outlier.new_empty(0, dtype=torch.int32)
+            if self.index is None
+            else self.index.int(),
+            "structure": torch.tensor(-1 if dense else LAYOUTS.index(str(self.structure))),
+        }
+        return {name: tensors[name].detach() for name in self.array_names}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor], table: Table | None = None) -> Self:
+        """The posterior with copies of these arrays, if they fit each other and the table."""
+        if table is None:
+            raise PocketBayesError("shared weights need the table that they look into")
+        shape, support, number = checked_support(arrays)
+        outliers, blends = checked_outliers(arrays, table.mean), checked_blends(arrays, table.mean)
+        require_labels(arrays["label"], len(table), (number,), "label")
+        require_separate(outliers.place, blends.place, number)
+        prior = prior_std_from(arrays)
+        return cls(table, arrays["label"].clone(), shape, prior, outliers, blends, support)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *others: Any
+    ) -> None:
+        """Takes a state with other numbers of entries, outliers and blends, too."""
+        for name in ("label", "outlier", "blend", "blend_label", "blend_share"):
+            stored = state_dict.get(prefix + name)
+            if isinstance(stored, Tensor) and (name != "label" or stored.shape == self.label.shape):
+                setattr(self, name, stored.to(self.label.device, copy=True))
+        for name in ("outlier_mean", "outlier_log_std"):
+            stored, old = state_dict.get(prefix + name), getattr(self, name)
+            if isinstance(stored, Tensor) and stored.dim() == 1:
+                fresh = old.detach().new_zeros(len(stored))
+                setattr(self, name, nn.Parameter(fresh, old.requires_grad))
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        mean = state_dict.get(prefix + "table.mean")
+        entries = len(mean) if isinstance(mean, Tensor) else len(self.table)
+        self.count = self._counted(entries)
+
+
+def label_type(entries: int) -> torch.dtype:
+    """The smallest integer type for labels below `entries`."""
+    return torch.uint8 if entries <= 2**8 else torch.int16 if entries <= 2**15 else torch.int32
+
+
+def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
+    """KL(N(m, s^2) || N(0, p^2)) = [r - 1 - log r + (m / p)^2] / 2 each, r = s^2 / p^2."""
+    log_ratio = 2 * (log_std - prior_std.log())
+    return (log_ratio.expm1() - log_ratio + (mean / prior_std).square()) / 2

@@ -1,0 +1,103 @@
+"""The table of Gaussians that the weights of a whole network share."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.posteriors.base import require_real_arrays
+from pocketbayes.posteriors.gaussian import reparameterised
+
+DRAWS = ("independent", "shared")
+_COPIES = 32  # of the table on a GPU, where gradients of one entry would queue up
+
+
+class Table(nn.Module):
+    """Entries N(mean_k, exp(log_std_k)^2), one object for all posteriors that look into it.
+
+    With `draw="shared"` an entry is drawn once in a pass of the network, for all its weights.
+    A pass ends when a posterior asks for its second draw.
+    """
+
+    array_names = ("mean", "log_std", "draw")
+    code: Tensor
+
+    def __init__(self, mean: Tensor, log_std: Tensor, draw: str = "independent") -> None:
+        super().__init__()
+        self.mean = nn.Parameter(mean)
+        self.log_std = nn.Parameter(log_std)
+        code = torch.tensor(DRAWS.index(draw), device=mean.device)
+        self.register_buffer("code", code)  # part of the state, so that no other draw is taken
+        self.draw = draw
+        self.users = 0
+        self._asked: set[int] = set()
+        self._drawn: tuple[tuple[int, int, bool], Tensor] | None = None
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        return len(self.mean)
+
+    def drawn(self, label: Tensor, asker: object, generator: torch.Generator | None) -> Tensor:
+        """A draw for each label: its own, or the one that its entry has in this pass."""
+        if self.draw == "shared":
+            values: Tensor = self._pass(id(asker), generator)
+            return values.index_select(0, label)
+        mean, log_std = looked_up(self.mean, label), looked_up(self.log_std, label)
+        return reparameterised(mean, log_std, generator)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _pass(self, asker: int, generator: torch.Generator | None) -> Tensor:
+        """The draw of all entries in this pass; a new one if the asker has had it already."""
+        state = (self.mean._version, self.log_std._version, torch.is_grad_enabled())
+        if self._drawn is None or self._drawn[0] != state or asker in self._asked:
+            self._drawn = state, reparameterised(self.mean, self.log_std, generator)
+            self._asked = set()
+        self._asked.add(asker)
+        return self._drawn[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins with a pass of its own."""
+        return self.__dict__ | {"_drawn": None, "_asked": set()}
+
+    def arrays(self) -> dict[str, Tensor]:
+        """What determines the table."""
+        return {"mean": self.mean.detach(), "log_std": self.log_std.detach(), "draw": self.code}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
+        """The table with copies of these arrays, if they fit."""
+        mean, log_std, code = (arrays[name] for name in cls.array_names)
+        require_real_arrays(mean, log_std)
+        if mean.dim() != 1 or len(mean) == 0:
+            raise PocketBayesError("a table is a list of at least one entry")
+        if code.dtype != torch.int64 or code.dim() or not 0 <= int(code) < len(DRAWS):
+            raise PocketBayesError(f"draw must be a number from 0 to {len(DRAWS) - 1}")
+        return cls(mean.clone(), log_std.clone(), DRAWS[int(code)])
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *others: Any
+    ) -> None:
+        """Takes a state of another number of entries, too, but of no other kind of draw."""
+        mean, code = (state_dict.get(prefix + name) for name in ("mean", "code"))
+        if isinstance(code, Tensor) and int(code) != int(self.code):
+            others[-1].append(f"{prefix[:-1]} is a table with another draw than {self.draw!r}")
+            return
+        if isinstance(mean, Tensor) and mean.shape != self.mean.shape and mean.dim() == 1:
+            for name, old in list(self.named_parameters()):
+                fresh = old.detach().new_zeros(len(mean))
+                setattr(self, name, nn.Parameter(fresh, old.requires_grad))
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+def looked_up(values: Tensor, label: Tensor) -> Tensor:
+    """values[label]; its gradient is the sum over each entry's weights.
+
+    On a GPU the sum goes through copies of the table: millions of weights that add to one address
+    would wait for each other.
+    """
+    if not values.is_cuda or not values.requires_grad:
+        return values.index_select(0, label)
+    copy = torch.arange(len(label), dtype=label.dtype, device=label.device) % _COPIES
+    return values.repeat(_COPIES).index_select(0, label + copy * len(values))

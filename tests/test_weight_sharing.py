@@ -1,0 +1,234 @@
+"""The plan of sharing: who stands out, what an entry is, how many bytes it takes."""
+
+import numpy as np
+import pytest
+import torch
+
+import pocketbayes as pb
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.rate_distortion import Codebook
+from pocketbayes.weight_sharing import (
+    coded_bits,
+    nearest_entries,
+    planned_codebook,
+    planned_mixture,
+    rate_for_bytes,
+)
+
+
+def cloud(n=20_000, seed=0):
+    """Weights of a trained layer: most at the prior, some learned."""
+    generator = torch.Generator().manual_seed(seed)
+    normal = torch.randn(3, n, generator=generator)
+    learned = torch.rand(n, generator=generator) < 0.3
+    mean = torch.where(learned, 0.06, 0.004) * normal[0]
+    std = torch.where(learned, 0.01, 0.05) * (0.2 * normal[1]).exp()
+    return mean, std, (normal[2].abs() * mean.abs())
+
+
+def planned(mean, std, gradient=None, **options):
+    return pb.Sharing(**options).planned(mean, std, gradient)
+
+
+def is_plain(plan):
+    plain = torch.ones(len(plan.label), dtype=torch.bool)
+    plain[plan.outlier] = False
+    plain[plan.blend] = False
+    return plain
+
+
+def test_large_means_and_steep_gradients_stay_whole():
+    mean, std, gradient = cloud()
+    plan = planned(mean, std, gradient, components=50, outlier_mean=0.1, least_members=1)
+    large, count = mean.abs() > 0.1, len(mean) // 100
+    steep = torch.zeros_like(large)
+    steep[gradient.topk(count).indices] = True
+    assert torch.equal(plan.outlier, (large | steep).nonzero().flatten())
+    only = planned(mean, std, None, components=50, outlier_mean=None, least_members=1)
+    assert len(only.outlier) == 0
+
+
+def test_a_gradient_of_nothing_makes_no_outlier():
+    mean, std, _ = cloud(2000)
+    plan = planned(mean, std, torch.zeros(2000), components=5, outlier_mean=None, least_members=1)
+    assert len(plan.outlier) == 0
+
+
+def test_small_clusters_stay_whole():
+    mean, std, _ = cloud()
+    mean[:10], std[:10] = 0.19, 0.2  # ten weights far from all others
+    plan = planned(mean, std, None, components=100, outlier_gradient=0)
+    assert set(range(10)) <= set(plan.outlier.tolist())
+    sizes = torch.bincount(plan.label[is_plain(plan) | _at(plan.blend, 20_000)].long())
+    assert sizes[sizes > 0].min() >= 20
+
+
+def _at(places, number):
+    marked = torch.zeros(number, dtype=torch.bool)
+    marked[places] = True
+    return marked
+
+
+def test_an_entry_has_the_moments_of_its_members():
+    mean, std, gradient = cloud()
+    plan = planned(mean, std, gradient, components=40)
+    plain = is_plain(plan)
+    for k in range(len(plan.mean)):
+        mu, s = (t[plain & (plan.label == k)].double() for t in (mean, std))
+        assert plan.mean[k] == pytest.approx(float(mu.mean()), abs=1e-9)
+        variance = float((s.square() + mu.square()).mean() - mu.mean().square())
+        assert plan.std[k] == pytest.approx(variance**0.5, rel=1e-6)
+
+
+def test_more_entries_lie_closer():
+    mean, std, _ = cloud()
+    errors = []
+    for components in (4, 32, 256):
+        plan = planned(mean, std, components=components, outlier_gradient=0, least_members=1,
+                       merge="none", blend_beyond=None)  # fmt: skip
+        assert len(plan.mean) <= components
+        entry, plain = torch.from_numpy(plan.mean)[plan.label.long()], is_plain(plan)
+        errors.append(float(((mean - entry) / std)[plain].square().mean()))
+    assert errors[0] > 4 * errors[1] > 16 * errors[2]
+
+
+def test_blends_are_the_far_ones_and_their_shares_follow_the_density():
+    mean, std, _ = cloud()
+    options = {"components": 30, "outlier_gradient": 0, "merge": "none"}
+    far = planned(mean, std, **options)
+    none = planned(mean, std, blend_beyond=None, **options)
+    nearly_all = planned(mean, std, blend_beyond=1e-3, **options)
+    assert len(none.blend) == 0 < len(far.blend) < len(nearly_all.blend)
+    assert 0.01 < len(far.blend) / len(mean) < 0.15
+    assert len(nearly_all.blend) > 0.95 * (len(mean) - len(nearly_all.outlier))
+    share, pair = far.blend_share, far.blend_label
+    assert ((share >= 0.5) & (share <= 1)).all()
+    assert (pair[:, 0] != pair[:, 1]).all()
+    mixture = far.mixture
+    place = far.blend[0]
+    point = np.array([mean[place], std[place]], dtype=np.float64)
+    density = []
+    for k in pair[0].tolist():
+        xx, xy, yy = mixture.covariance[k]
+        matrix, apart = np.array([[xx, xy], [xy, yy]]), point - mixture.mean[k]
+        exponent = -apart @ np.linalg.solve(matrix, apart) / 2
+        density.append(np.exp(exponent) / np.sqrt(np.linalg.det(matrix)))
+    assert float(share[0]) == pytest.approx(density[0] / sum(density), rel=1e-4)
+
+
+def test_merging_leaves_fewer_entries_and_the_papers_equation_inflates():
+    mean, std, gradient = cloud()
+    options = {"components": 300, "least_members": 1, "merge_below": 2e-5}
+    plans = {how: planned(mean, std, gradient, merge=how, **options)
+             for how in ("none", "moments", "paper")}  # fmt: skip
+    sizes = {how: len(plan.mean) for how, plan in plans.items()}
+    assert sizes["moments"] < sizes["none"]
+    assert sizes["paper"] < sizes["none"]
+    calm = planned(mean, std, gradient, merge="moments", merge_gradient=0.2, **options)
+    still = planned(mean, std, gradient, merge="moments", merge_variance=0.2, **options)
+    assert sizes["moments"] < len(calm.mean) < sizes["none"]
+    assert sizes["moments"] < len(still.mean) < sizes["none"]
+
+    def spread(plan):  # mean variance of a weight, which merging by moments keeps
+        shared = is_plain(plan)
+        return float(np.square(plan.std)[plan.label[shared].numpy()].mean())
+
+    assert spread(plans["paper"]) > spread(plans["moments"])
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 50])
+@pytest.mark.parametrize("equal", [True, False], ids=["equal stds", "other stds"])
+@pytest.mark.parametrize("objective", ["mixture", "rate_distortion"])
+def test_the_smallest_networks_and_untrained_stds(n, equal, objective):
+    mean, std, gradient = cloud(n)
+    std = torch.full_like(std, 1e-3) if equal else std
+    plan = planned(mean, std, gradient, objective=objective)
+    assert np.isfinite(plan.mean).all()
+    assert (plan.std > 0).all()
+    assert int(plan.label.max()) < len(plan.mean)
+    if equal and objective == "mixture":
+        spread = (plan.std**2 - 1e-6).clip(0) ** 0.5
+        assert (spread <= float(mean.abs().max()) + 1e-6).all()
+
+
+def test_one_number_for_all_weights():
+    plan = planned(torch.full((500,), 0.1), torch.full((500,), 1e-3), None, least_members=1)
+    assert plan.mean == pytest.approx(0.1, abs=1e-6)
+    assert plan.std == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_when_all_stand_out_it_says_so():
+    with pytest.raises(PocketBayesError, match="outlier_mean"):
+        planned(torch.ones(100), torch.ones(100))
+
+
+def test_rate_trades_bits_for_nats():
+    mean, std, _ = cloud()
+    bits, nats, entries = [], [], []
+    for rate in (0.003, 0.03, 0.3):
+        plan = planned_codebook(mean, std, 200, rate)
+        m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
+        ratio = (std / s).square()
+        nats.append(float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).mean() / 2))
+        bits.append(coded_bits(plan.label, is_plain(plan), 200))
+        entries.append(len(plan.mean))
+    assert bits[0] > bits[1] > bits[2]
+    assert nats[0] < nats[1] < nats[2]
+    assert entries[0] > entries[1] > entries[2]
+
+
+def test_a_weight_too_dear_for_any_entry_stays_whole():
+    mean, std, _ = cloud()
+    mean[5], std[5] = 0.9, 1e-5
+    plan = planned_codebook(mean, std, 20, 0.02)
+    assert 5 in plan.outlier.tolist()
+    assert len(plan.outlier) < 200
+
+
+@pytest.mark.parametrize("target", [800, 2000, 5000])
+def test_the_rate_for_a_size_is_the_smallest_that_fits(target):
+    mean, std, _ = cloud()
+    rate = rate_for_bytes(mean, std, 200, target)
+
+    def size(rate):
+        plan = planned_codebook(mean, std, 200, rate)
+        return coded_bits(plan.label, is_plain(plan), len(plan.mean)) / 8 + 8 * len(plan.mean)
+
+    assert size(rate) <= 1.05 * target
+    assert size(rate / 1.3) > 0.95 * target
+    assert len(planned(mean, std, objective="rate_distortion", target_bytes=target).mean) < 200
+
+
+def test_a_size_below_the_smallest_table_is_refused():
+    mean, std, _ = cloud()
+    with pytest.raises(PocketBayesError, match="target_bytes=3"):
+        rate_for_bytes(mean, std, 200, 3)
+
+
+def test_the_entropy_of_labels():
+    label = torch.tensor([0, 0, 1, 1, 2, 3], dtype=torch.uint8)
+    assert coded_bits(label, torch.tensor([True] * 4 + [False] * 2), 4) == pytest.approx(4)
+    assert coded_bits(label, torch.tensor([True] * 2 + [False] * 4), 4) == 0
+
+
+def test_nearest_entries_are_those_of_least_kl():
+    mean, std, _ = cloud(3000)
+    generator = np.random.default_rng(0)
+    table = Codebook(generator.normal(0, 0.05, 30), generator.uniform(1e-5, 2e-3, 30),
+                     generator.dirichlet(np.ones(30)))  # fmt: skip
+    for rate in (0.0, 0.5):
+        m, v = torch.from_numpy(table.mean), torch.from_numpy(table.variance)
+        ratio = std.double().square()[:, None] / v
+        apart = (mean.double()[:, None] - m).square() / v
+        cost = (ratio + apart - 1 - ratio.log()) / 2 - rate * torch.from_numpy(table.share).log()
+        got = nearest_entries(mean, std, table, rate).long()
+        best = cost.min(1).values
+        chosen = cost.gather(1, got[:, None])[:, 0]
+        assert ((chosen - best) < 1e-4 * (1 + best.abs())).float().mean() > 0.99
+
+
+def test_rules_are_the_configs():
+    mean, std, gradient = cloud(2000)
+    one = planned(mean, std, gradient)
+    other = planned_mixture(mean, std, gradient, pb.Sharing().rules())
+    assert torch.equal(one.label, other.label)
