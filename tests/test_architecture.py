@@ -48,6 +48,7 @@ MAY_IMPORT = {
     " predictive randomness reuse",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "counting": "convert posteriors weight_sharing",
+    "quantization": "convert posteriors",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
@@ -59,15 +60,17 @@ MAY_IMPORT = {
     "extras": "",
     "tables": "",
     "plots": "extras",
+    "planes": "plots",
+    "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
-    "commands": "checkpoints codec convert data description environment evaluation fitting flags"
-    " flops estimators methods models plots prediction predictive progress tables",
+    "commands": "checkpoints codec convert data description environment evaluation figures fitting"
+    " flags flops estimators layers methods models plots prediction predictive progress tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",
     "flops": "environment layers methods randomness",
-    "": "auditing codec convert counting elbo evaluation fitting flops methods prediction"
-    " predictive",
+    "": "auditing codec convert counting elbo evaluation figures fitting flops methods prediction"
+    " predictive quantization",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

@@ -21,7 +21,7 @@ import pocketbayes as pb
 from pocketbayes import cli
 from pocketbayes.commands.demo import SHOWN
 from pocketbayes.data import open_dataset
-from pocketbayes.description import update_description
+from pocketbayes.description import describe, update_description
 
 TINY = ["--epochs", "2", "--hidden", "16"]
 
@@ -374,7 +374,7 @@ def test_a_run_from_elsewhere_does_not_choose_what_is_imported(work, quick):
 
 def test_a_resumed_run_keeps_what_it_was_started_with(work, quick):
     done = quick("train", "--resume", "run", "--estimator", "weight", code=2)
-    assert "--estimator weight is not what run was started with (lrt)" in done.stderr
+    assert "--estimator weight is not what run was started with (not given)" in done.stderr
     quick("train", "--resume", "run", "--device", "cpu", "--epochs", "2")
 
 
@@ -437,6 +437,39 @@ def test_baselines_from_train_to_predict(work, quick, method):
     quick("predict", method, "digit0.png")
 
 
+def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
+    words = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "1",
+             "--method", "sharing", "--components", "20"]  # fmt: skip
+    quick(*words, "--start", "run", "--out", "shared")
+    assert json.loads(quick("evaluate", "shared", "--json").stdout)["accuracy"] > 0.2
+    before, after = ((work / run / "model.pocket").stat().st_size for run in ("run", "shared"))
+    assert after < before / 2
+    again = quick(*words, "--start", work / "run" / "model.pocket", "--out", "same", "--json")
+    assert json.loads(again.stdout)["bytes"] == after
+    assert (work / "same" / "model.pocket").read_bytes() == (
+        work / "shared" / "model.pocket"
+    ).read_bytes()
+    drawn = json.loads(quick("figures", "shared", "--out", "pictures", "--json").stdout)["figures"]
+    assert [Path(name).name for name in drawn] == ["plane.png", "densities.png", "confidence.png"]
+    assert all((work / name).exists() for name in drawn)
+    alone = quick("figures", "run/model.pocket", "--components", "5", "--out", "alone")
+    assert "confidence" not in alone.stdout
+
+
+def test_a_start_that_does_not_fit_is_refused(work, quick):
+    words = ["train", "--data", "digits", "--model", "mlp", "--epochs", "1", "--out", "nowhere"]
+    quick(*words, "--hidden", "17", "--start", "run", code=1)
+    model = pb.load(work / "run" / "model.pocket")
+    shifted = describe(model).preprocess | {"mean": [0.123]}
+    update_description(model, preprocess=shifted)
+    pb.save(model, work / "shifted.pocket")
+    other = [*words, "--hidden", "16", "--start", "shifted.pocket"]
+    assert "prepared otherwise" in quick(*other, code=2).stderr
+    both = [*words, "--start", "run", "--weights", "w.safetensors"]
+    assert "give one" in quick(*both, code=2).stderr
+    assert "no run or file" in quick("figures", "nothing", code=2).stderr
+
+
 def test_several_processes(work):
     call("train", "--data", "digits", "--model", "mlp", *TINY, "--processes", "2", "--out", "two",
          "--batch-size", "16", cwd=work)  # fmt: skip
@@ -461,6 +494,7 @@ def test_the_demo(work):
         assert f"{row['file_bytes']:,}" in text
     sizes = {row["method"]: row["file_bytes"] for row in table["rows"]}
     assert sizes["subspace"] < sizes["deterministic"] < sizes["mean-field"]
+    assert sizes["subspace-sharing"] < sizes["subspace"]
     with Image.open(work / "demo" / "demo.png") as picture:
         assert picture.width > 800
     assert "% aleatoric" in text or "% epistemic" in text

@@ -40,7 +40,9 @@ def trained(method="mean-field", net=None, targets=Y, **options):
     model = pb.bayesianize_(net or network(), **options)
     loader = DataLoader(TensorDataset(X, targets), batch_size=20)
     likelihood = "gaussian" if targets.is_floating_point() else "categorical"
-    made = METHODS[method](**({"density": 0.5} if method in ("rigl", "subspace") else {}))
+    own = {"density": 0.5} if method in ("rigl", "subspace") else {}
+    own = {"least_members": 1, "blend_beyond": 2.0} if method == "sharing" else own
+    made = METHODS[method](**own)
     options = {"epochs": 1, "progress": False, "likelihood": likelihood, "device": "cpu"}
     return pb.fit(model, loader, made, **options).model
 
@@ -415,6 +417,49 @@ def test_files_of_version_1_load_for_ever_and_are_still_written_the_same(name, t
     set_estimator(model, "mean")
     outputs = [member(torch.tensor(known["input"])) for member in members_of(model)]
     torch.testing.assert_close(torch.stack(outputs), torch.tensor(known["mean_outputs"]))
+
+
+@pytest.fixture(scope="module")
+def good_shared(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shared") / "m.pocket"
+    pb.save(trained("sharing"), path)
+    return path.read_bytes()
+
+
+def numbers(value):
+    def change(description, sections):
+        description["tables"] = dict(zip(description["tables"], value, strict=True))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        top("tables", {}), top("tables", None), top("tables", [0, 0]), top("tables", {"a": 0}),
+        numbers([0, 1]), numbers([1, 1]), numbers([-1, -1]), numbers([0, True]),
+        numbers([0.0, 0.0]), numbers(["0", "0"]), numbers([0, 10**9]),
+        lambda d, s: d["posteriors"].update({next(iter(d["posteriors"])): "gaussian"}),
+        section("table/0/mean", None), section("table/0/mean", lambda t: t[:0]),
+        section("table/0/mean", lambda t: t[:1]), section("table/0/draw", lambda t: t + 2),
+        section("/label", lambda t: t + 200), section("/label", None),
+        section("/shape", lambda t: t * 2), section("/structure", lambda t: t + 1),
+    ],
+)  # fmt: skip
+def test_forged_tables_are_refused(good_shared, change, tmp_path):
+    refused(forged(good_shared, change), tmp_path / "m.pocket")
+
+
+def test_a_table_is_stored_once_and_shared_again(good_shared, tmp_path):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(good_shared)
+    summary = pb.inspect(path)
+    assert sum(s.name.startswith("table/") for s in summary.sections) == 3
+    assert set(summary.families) == {"shared"}
+    again = pb.load(path)
+    assert len({id(q.table) for _, q in pb.named_posteriors(again)}) == 1
+    pb.save(again, tmp_path / "n.pocket")
+    assert (tmp_path / "n.pocket").read_bytes() == good_shared
 
 
 def test_missing_files_and_directories(tmp_path):

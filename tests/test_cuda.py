@@ -148,3 +148,51 @@ def test_an_exchange_is_the_same_on_every_device():
     there = exchanged(*(t.cuda() for t in (index, score, growth)), 6000, borders.cuda())
     for one, other in zip(here, there, strict=True):
         assert torch.equal(one, other.cpu())
+
+
+@pytest.mark.parametrize("estimator", ["lrt", "weight"])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("draw", ["independent", "shared"])
+def test_sharing(estimator, compiled, draw):
+    torch._dynamo.reset()
+    model = pb.bayesianize_(network(), estimator=estimator)
+    loader = DataLoader(data(), 100, shuffle=True)
+    pb.fit(model, loader, epochs=20, progress=False)
+    method = pb.Sharing(components=30, least_members=3, draw=draw, lr=1e-3, reassign_every=2)
+    result = pb.fit(model, loader, method, epochs=6, progress=False, compile=compiled)
+    assert result.history[-1]["accuracy"] > 0.6
+    posteriors = [q for _, q in pb.named_posteriors(model)]
+    assert len({id(q.table) for q in posteriors}) == 1
+    assert pb.evaluate(model, loader, 5).accuracy > 0.6
+
+
+def test_gradients_of_a_table_are_the_same_on_every_device():
+    from pocketbayes.posteriors.table import looked_up
+
+    generator = torch.Generator().manual_seed(0)
+    label = torch.randint(50, (100_000,), generator=generator, dtype=torch.int32)
+    label[:60_000] = 7
+    values = torch.randn(50, generator=generator, dtype=torch.float64)
+    upstream = torch.randn(100_000, generator=generator, dtype=torch.float64)
+    found = []
+    for device in ("cpu", "cuda"):
+        leaf = values.to(device).requires_grad_()
+        got = looked_up(leaf, label.to(device))
+        got.backward(upstream.to(device))
+        found.append((got.detach().cpu(), leaf.grad.cpu()))
+    torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("objective", ["mixture", "rate_distortion"])
+def test_a_plan_is_the_same_on_every_device_up_to_ties(objective):
+    generator = torch.Generator().manual_seed(0)
+    mean = 0.05 * torch.randn(200_000, generator=generator)
+    std = 0.02 * (0.4 * torch.randn(200_000, generator=generator)).exp()
+    gradient = torch.rand(200_000, generator=generator)
+    method = pb.Sharing(components=200, objective=objective)
+    here = method.planned(mean, std, gradient)
+    there = method.planned(mean.cuda(), std.cuda(), gradient.cuda())
+    assert (here.label != there.label.cpu()).double().mean() < 1e-3
+    assert abs(len(here.outlier) - len(there.outlier)) <= 20
+    assert abs(len(here.blend) - len(there.blend)) <= 20
+    torch.testing.assert_close(torch.tensor(here.mean), torch.tensor(there.mean), rtol=0, atol=1e-5)

@@ -136,3 +136,31 @@ def test_an_ordinary_step_sends_as_little_as_there_are_weights(tmp_path):
         broadcasts = [size for name, size in one["sent"] if name == "gloo:broadcast"]
         each_step = {size for size in set(broadcasts) if broadcasts.count(size) >= 20}
         assert each_step <= {1, 128}  # running statistics of the norm; no places
+
+
+SHARED_SCRIPT = """
+import sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import pocketbayes as pb
+
+out = sys.argv[1]
+rank = int(__import__("os").environ.get("RANK", 0))
+x = torch.randn(96, 20, generator=torch.Generator().manual_seed(0))
+y = x[:, :3].argmax(1)
+torch.manual_seed(rank)  # networks that differ: all must end up with the first one's
+net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 3))
+model = pb.bayesianize_(net, estimator="weight")
+loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
+method = pb.Sharing(components=20, least_members=3, lr=1e-2, reassign_every=1)
+pb.fit(model, loader, method, epochs=3, progress=False, device="cpu")
+state = {name: value for name, value in model.state_dict().items()}
+torch.save(state | {"kl": pb.kl(model).detach()}, f"{out}/rank{rank}.pt")
+"""
+
+
+def test_processes_agree_on_every_label(tmp_path):
+    one, two = run(tmp_path, 2, script_text=SHARED_SCRIPT)
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert torch.equal(value, two[name]), name

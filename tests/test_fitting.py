@@ -55,7 +55,7 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def small(method):
     """The method's config for networks of a few dozen weights."""
     if method is pb.Sharing:
-        return method(pretrain_epochs=100, least_members=3)
+        return method(pretrain_epochs=120, pretrain_lr=3e-3, least_members=1)
     sparse = issubclass(method, ExchangingMethod)
     return method(density=0.5, update_every=20) if sparse else method()
 

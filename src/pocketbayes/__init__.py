@@ -31,6 +31,7 @@ _HOME = {
     "MeanField": "methods",
     "PocketBayesError": "errors",
     "Prediction": "predictive",
+    "Quantization": "quantization",
     "Record": "evaluation",
     "RigL": "methods",
     "Sharing": "methods",
@@ -48,10 +49,12 @@ _HOME = {
     "load": "codec",
     "named_posteriors": "convert",
     "predict": "prediction",
+    "quantize_": "quantization",
     "replace_posterior": "convert",
     "save": "codec",
     "sharing_summary": "counting",
     "training_flops": "flops",
+    "weight_figures": "figures",
 }
 
 __all__ = [*_HOME, "__version__"]
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from pocketbayes.evaluation import Record, evaluate
+    from pocketbayes.figures import weight_figures
     from pocketbayes.fitting import FitResult, fit
     from pocketbayes.flops import TrainingFlops, training_flops
     from pocketbayes.methods import (
@@ -83,6 +87,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
+    from pocketbayes.quantization import Quantization, quantize_
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: `pocketbayes demo | train | evaluate | predict | inspect`.
+"""The command line: `pocketbayes demo | train | evaluate | predict | figures | inspect`.
 
 Options of methods, networks and data sets are read off their own signatures (see `flags`), so
 nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
@@ -14,6 +14,7 @@ import typer
 from pocketbayes import __version__, codec
 from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
+from pocketbayes.commands.figures import figure_flags, run_figures
 from pocketbayes.commands.planning import planned, resumed, train_flags
 from pocketbayes.commands.predict import PredictOptions, run_prediction
 from pocketbayes.commands.runs import MODEL
@@ -38,6 +39,7 @@ Target = Annotated[
 ]
 TRAIN, EVALUATE = train_flags(), evaluate_flags()
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
+FIGURES = figure_flags()
 
 
 def train(
@@ -120,6 +122,21 @@ def predict(
     show({"predictions": rows}, json, rows_table(str(run_or_file), rows))
 
 
+def figures(
+    run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
+) -> None:
+    """Draw a model's weights: mean and std, which share, densities by layer, confidence by class.
+
+    [bold]Examples[/bold]
+
+      pocketbayes figures runs/digits-mlp-mean-field --components 40 --out pictures
+
+      pocketbayes figures model.pocket --data cifar10 --root DATA
+    """
+    drawn = run_figures(run_or_file, given_options(values, config, FIGURES), FIGURES)
+    show({"figures": drawn}, json, "\n".join(drawn))
+
+
 def inspect(run_or_file: Target, json: Json = False) -> None:
     """Show what a file holds: network, posteriors, sections and bytes.
 
@@ -145,7 +162,13 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
     run_demo(DemoOptions(**given_options(values, config, DEMO)), json)
 
 
-for command, flags in ((demo, DEMO), (train, TRAIN), (evaluate, EVALUATE), (predict, PREDICT)):
+for command, flags in (
+    (demo, DEMO),
+    (train, TRAIN),
+    (evaluate, EVALUATE),
+    (predict, PREDICT),
+    (figures, FIGURES),
+):
     app.command()(add_flags(command, flags))
 app.command()(inspect)
 

@@ -19,19 +19,21 @@ from pocketbayes.convert import bayesianize_
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
 from pocketbayes.evaluation import Record, evaluate
 from pocketbayes.fitting import fit
-from pocketbayes.methods import Deterministic, MeanField, Method, Subspace
+from pocketbayes.methods import Deterministic, MeanField, Method, Sharing, Subspace
 from pocketbayes.models import build_network
 from pocketbayes.plots import draw_entropies, draw_reliability, draw_sizes, new_figure, save_figure
 from pocketbayes.prediction import predict
 from pocketbayes.predictive import ClassPrediction
 from pocketbayes.tables import console, rows_table
 
-# What the demo trains, in the order of its table.
-SHOWN: dict[str, Method] = {
-    "deterministic": Deterministic(),
-    "mean-field": MeanField(),
-    "subspace": Subspace(density=0.1),
+# What the demo trains, in the order of its table: by one method after another.
+SHOWN: dict[str, tuple[Method, ...]] = {
+    "deterministic": (Deterministic(),),
+    "mean-field": (MeanField(),),
+    "subspace": (Subspace(density=0.1),),
+    "subspace-sharing": (Subspace(density=0.1), Sharing(components=100, least_members=5)),
 }
+_LATER = 6  # every method but the first gets this part of the epochs
 _SHADES = " ░▒▓█"
 
 
@@ -85,8 +87,8 @@ def run_demo(options: DemoOptions, as_json: bool) -> None:
     assert isinstance(photos, ImageSet)
     photos = photos.fitted(train.preprocess)
     outcomes = [
-        _outcome(name, method, (train, test, photos), directory, options)
-        for name, method in SHOWN.items()
+        _outcome(name, methods, (train, test, photos), directory, options)
+        for name, methods in SHOWN.items()
     ]
     rows = [outcome.row() for outcome in outcomes]
     result = {"data": "digits", "ood": "photo-patches", "seed": options.seed, "rows": rows}
@@ -124,7 +126,7 @@ def _digits(split: str) -> ImageSet:
 
 def _outcome(
     name: str,
-    method: Method,
+    methods: Sequence[Method],
     data: tuple[ImageSet, ImageSet, ImageSet],
     directory: Path,
     options: DemoOptions,
@@ -134,10 +136,12 @@ def _outcome(
     torch.manual_seed(options.seed)
     net = build_network("mlp", input_shape=train.images.shape[1:], num_outputs=len(train.classes))
     loader = MemoryLoader(train, 64, shuffle=True)
-    result = fit(
-        bayesianize_(net), loader, method, epochs=options.epochs, seed=options.seed, device="cpu"
-    )
-    size = save(result.model, directory / f"{name}.pocket")
+    model, seconds = bayesianize_(net), 0.0
+    for number, method in enumerate(methods):
+        epochs = options.epochs if number == 0 else max(1, options.epochs // _LATER)
+        result = fit(model, loader, method, epochs=epochs, seed=options.seed, device="cpu")
+        model, seconds = result.model, seconds + result.seconds
+    size = save(model, directory / f"{name}.pocket")
     model = load(directory / f"{name}.pocket")
     known, unknown = MemoryLoader(test, 500), MemoryLoader(photos, 500)
     generator = torch.Generator().manual_seed(options.seed)
@@ -145,7 +149,7 @@ def _outcome(
     inside, outside = (predict(model, x, generator=generator) for x in (known, unknown))
     assert isinstance(inside, ClassPrediction)
     assert isinstance(outside, ClassPrediction)
-    return Outcome(name, record, size.bytes, size.active_weights, result.seconds, inside, outside)
+    return Outcome(name, record, size.bytes, size.active_weights, seconds, inside, outside)
 
 
 def _draw(outcomes: Sequence[Outcome], labels: Tensor, path: Path) -> None:

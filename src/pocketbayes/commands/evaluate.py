@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -36,6 +36,7 @@ from pocketbayes.flags import (
 from pocketbayes.progress import tracked
 
 SPLITS = ("test", "validation", "train")
+Options = TypeVar("Options", bound="EvaluateOptions")
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,7 @@ def run_evaluation(
     """The record of a run, a model file, or a plain file of weights."""
     rest = dict(given)
     options = EvaluateOptions(**take(rest, EvaluateOptions.__dataclass_fields__))
-    if options.split not in SPLITS:
-        raise UsageError(f"--split must be one of {', '.join(SPLITS)}; got {options.split!r}")
-    if not target.exists():
-        raise UsageError(f"there is no run or file {target}")
-    if target.is_dir() and options.root is None and read_run_config(target).get("root"):
-        options = replace(options, root=Path(read_run_config(target)["root"]))
-    name, data_options = _data_of(target, options.data, rest, flags)
-    model, dataset = _model_and_data(target, options, name, data_options)
+    options, name, model, dataset = opened_target(target, options, rest, flags)
     device = chosen_device(options.device)
     known = describe(model)
     outside = None
@@ -114,6 +108,25 @@ def run_evaluation(
         )
     facts = {"target": str(target), "data": name, "split": options.split, "ood": options.ood}
     return {k: v for k, v in facts.items() if v} | in_units(record.to_dict(), known.preprocess)
+
+
+def opened_target(
+    target: Path, options: Options, rest: dict[str, Any], flags: Mapping[str, Flag]
+) -> tuple[Options, str, nn.Module, Dataset]:
+    """A model with its data: the options as they then are, the data set's name, and both."""
+    if options.split not in SPLITS:
+        raise UsageError(f"--split must be one of {', '.join(SPLITS)}; got {options.split!r}")
+    require_target(target)
+    if target.is_dir() and options.root is None and read_run_config(target).get("root"):
+        options = replace(options, root=Path(read_run_config(target)["root"]))
+    name, data_options = _data_of(target, options.data, rest, flags)
+    return options, name, *_model_and_data(target, options, name, data_options)
+
+
+def require_target(target: Path) -> None:
+    """An error unless there is such a run or file."""
+    if not target.exists():
+        raise UsageError(f"there is no run or file {target}")
 
 
 def in_precision(precision: str, device: torch.device) -> torch.autocast:

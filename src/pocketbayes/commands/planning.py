@@ -46,7 +46,9 @@ class TrainOptions:
         augment: crop and mirror images, as far as that suits the data.
         normalize: data (the data set's own means and stds) or imagenet.
         weights: safetensors file with weights of the plain network to start from.
-        estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean.
+        start: run or model file with posteriors of the same network to go on from.
+        estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean;
+            default lrt, or as in --start.
         prior_std: std of every weight's prior; default 0.05 for classes, 0.3 for values.
         bias: make biases Bayesian as well.
         num_samples: draws per prediction when the finished model is measured.
@@ -68,7 +70,8 @@ class TrainOptions:
     augment: bool = True
     normalize: str = "data"
     weights: Path | None = None
-    estimator: str = "lrt"
+    start: Path | None = None
+    estimator: str | None = None
     prior_std: float | None = None
     bias: bool = False
     num_samples: int = 30
@@ -88,9 +91,11 @@ class TrainOptions:
             require_number(self.validation, "--validation", least=0, most=0.99)
             require_choice(self.device, "--device", DEVICES)
             require_choice(self.precision, "--precision", PRECISIONS)
-            require_choice(self.estimator, "--estimator", ESTIMATORS)
+            require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
+        if self.start is not None and self.weights is not None:
+            raise UsageError("--start and --weights both say where to begin: give one of them")
 
 
 @dataclass(frozen=True)

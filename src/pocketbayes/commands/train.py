@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pocketbayes.codec import save
+from pocketbayes.codec import load, save
 from pocketbayes.commands.opening import (
     Dataset,
     built_network,
@@ -31,10 +31,12 @@ from pocketbayes.commands.runs import (
 )
 from pocketbayes.convert import bayesianize_
 from pocketbayes.data import MemoryLoader, with_validation
+from pocketbayes.description import describe
 from pocketbayes.evaluation import evaluate
 from pocketbayes.fitting import FitResult, fit
 from pocketbayes.flags import UsageError
 from pocketbayes.flops import training_flops
+from pocketbayes.layers import set_estimator
 from pocketbayes.methods import Method
 from pocketbayes.methods.exchanging import ExchangingMethod
 
@@ -133,15 +135,8 @@ def _trained(
     if ":" in options.model:
         _require_outputs(net, train)
     batch_size = options.batch_size or suitable_batch_size(len(train))
-    model = bayesianize_(
-        net.to(train.device),
-        prior_std=cast(float, options.prior_std),
-        std_init=getattr(plan.method, "std_init", 1e-3),
-        estimator=options.estimator,
-        bias=options.bias,
-    )
     return fit(
-        model,
+        _bayesian(plan, net.to(train.device), train),
         MemoryLoader(train, batch_size, shuffle=True, augment=options.augment),
         plan.method,
         epochs=options.epochs,
@@ -154,6 +149,30 @@ def _trained(
         compile=options.compile,
         device=options.device,
     )
+
+
+def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
+    """The network with fresh posteriors, or with those of `--start`."""
+    options = plan.options
+    if options.start is None:
+        return bayesianize_(
+            net,
+            prior_std=cast(float, options.prior_std),
+            std_init=getattr(plan.method, "std_init", 1e-3),
+            estimator=options.estimator or "lrt",
+            bias=options.bias,
+        )
+    start = options.start
+    model = load(start / MODEL if start.is_dir() else start, net).to(train.device)
+    known = describe(model)
+    if known.preprocess is not None and known.preprocess != train.preprocess:
+        raise UsageError(
+            f"{options.start} was trained on data prepared otherwise (see pocketbayes inspect): "
+            "give the same --data, --validation and --normalize as then"
+        )
+    if options.estimator is not None:
+        set_estimator(model, options.estimator)
+    return model
 
 
 def suitable_batch_size(examples: int) -> int:
