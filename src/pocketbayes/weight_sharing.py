@@ -27,6 +27,7 @@ from pocketbayes.mixture import (
 from pocketbayes.rate_distortion import Codebook, assigned_entries, fitted_codebook
 
 _SIDE = 256  # cells of the grid along each axis
+_ENTRY_BITS = 64  # of the table: a mean and a log-std
 _CROWD = 4  # components get at least this many times the smallest allowed cluster
 
 
@@ -224,10 +225,29 @@ def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: f
     return found
 
 
-def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: int = 14) -> float:
-    """The smallest rate at which the coded weights fit into `target` bytes, by bisection.
+def planned_to_fit(mean: Tensor, std: Tensor, entries: int, target: int) -> Plan:
+    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes."""
+    rate = rate_for_bytes(mean, std, entries, target)
+    while True:  # cells are coarser than weights, and know of no outliers
+        plan = planned_codebook(mean, std, entries, rate)
+        if coded_bytes(plan) <= target:
+            return plan
+        rate *= 1.05
 
-    They are counted as in `coded_bits`, on cells instead of weights, and outliers not at all.
+
+def coded_bytes(plan: Plan) -> float:
+    """Bytes of labels at their entropy, of outliers with their places, and of the table."""
+    plain = torch.ones(len(plan.label), dtype=torch.bool, device=plan.label.device)
+    plain[plan.outlier] = False
+    labels = coded_bits(plan.label, plain, len(plan.mean))
+    whole = len(plan.outlier) * bits_of_whole(len(plan.label))
+    return (labels + whole + _ENTRY_BITS * len(plan.mean)) / 8
+
+
+def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: int = 10) -> float:
+    """About the smallest rate at which labels and table fit into `target` bytes, by bisection.
+
+    They are counted on cells instead of weights.
     """
     grid = made_grid(mean, std, _SIDE)
     cells = filled_cells(mean, std, grid)
@@ -246,7 +266,7 @@ def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: 
 def _bits_on_cells(cells: Cells, entries: int, rate: float) -> float:
     codebook = fitted_codebook(cells, entries, rate, tolerance=1e-4)
     share = codebook.share
-    return float(-(share * np.log2(share)).sum() * cells.size.sum()) + 64 * len(share)
+    return float(-(share * np.log2(share)).sum() * cells.size.sum()) + _ENTRY_BITS * len(share)
 
 
 def coded_bits(label: Tensor, plain: Tensor, entries: int) -> float:

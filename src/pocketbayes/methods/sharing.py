@@ -29,7 +29,7 @@ from pocketbayes.weight_sharing import (
     nearest_entries,
     planned_codebook,
     planned_mixture,
-    rate_for_bytes,
+    planned_to_fit,
 )
 
 OBJECTIVES = ("mixture", "rate_distortion")
@@ -66,8 +66,8 @@ class Sharing(VariationalMethod):
             The paper gives no value.
         merge_variance: the same of the components' variance. The paper gives no value.
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
-        target_bytes: of "rate_distortion": finds the smallest rate at which the coded weights
-            (indices at their entropy, and the table) fit; overrides `rate`.
+        target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
+            coded weights (labels at their entropy, outliers, the table) fit; overrides `rate`.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
@@ -165,10 +165,9 @@ class Sharing(VariationalMethod):
         """The table for these weights, and what each of them is in it."""
         if self.objective == "mixture":
             return planned_mixture(mean, std, gradient, self.rules())
-        rate = self.rate
         if self.target_bytes is not None:
-            rate = rate_for_bytes(mean, std, self.components, self.target_bytes)
-        return planned_codebook(mean, std, self.components, rate)
+            return planned_to_fit(mean, std, self.components, self.target_bytes)
+        return planned_codebook(mean, std, self.components, self.rate)
 
     def rules(self) -> Rules:
         """The thresholds of the mixture alone."""
