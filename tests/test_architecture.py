@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "allocation": "",
     "criteria": "",
     "exchange": "",
+    "inclusion": "",
     "cells": "",
     "mixture": "cells",
     "merging": "cells mixture",

@@ -1,0 +1,76 @@
+"""How long a prediction of 1,024 images x 30 samples takes: shared weights against their parent.
+
+    python benchmarks/inference.py --model resnet18
+
+Bayes by Backprop draws every weight anew for each sample; sharing draws as many numbers, or with
+`draw="shared"` one per entry of its table. The posterior is drawn as in stage_two.py: time depends
+on sizes only. Rows alternate, so that a machine that slows down slows all of them.
+"""
+
+import argparse
+import copy
+import time
+
+import torch
+from record import append_result
+from stage_two import drawn_
+
+import pocketbayes as pb
+from pocketbayes.methods import Beginning
+from pocketbayes.models import build_network
+
+
+def main() -> None:
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--model", default="resnet18")
+    made.add_argument("--images", type=int, default=1024)
+    made.add_argument("--samples", type=int, default=30)
+    made.add_argument("--repeats", type=int, default=3)
+    a = made.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    models = {name: model.to(device) for name, model in variants(a.model).items()}
+    x = torch.randn(a.images, 3, 32, 32, device=device)
+    x = x.contiguous(memory_format=torch.channels_last)
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(a.repeats + 1):
+        for name, model in models.items():
+            seconds[name].append(timed(model, x, a.samples))
+    for name, times in seconds.items():
+        append_result(
+            "inference", model=a.model, row=name, images=a.images, samples=a.samples,
+            median_seconds=sorted(times[1:])[a.repeats // 2],
+        )  # fmt: skip
+
+
+def variants(name: str) -> dict[str, torch.nn.Module]:
+    torch.manual_seed(0)
+    net = build_network(name).to(memory_format=torch.channels_last)
+    parent = pb.bayesianize_(net, estimator="weight")
+    gradients = drawn_(parent)
+    made = {"bayes-by-backprop": parent}
+    for draw in ("independent", "shared"):
+        model = copy.deepcopy(parent)
+        pb.Sharing(draw=draw).begin(model, Beginning(lambda: gradients, {}))
+        made[f"sharing, {draw} draws"] = model
+    made["sharing, lrt"] = copy.deepcopy(made["sharing, independent draws"])
+    for module in made["sharing, lrt"].modules():
+        if hasattr(module, "estimator"):
+            module.estimator = "lrt"
+    return {row: model.eval() for row, model in made.items()}
+
+
+def timed(model: torch.nn.Module, x: torch.Tensor, samples: int) -> float:
+    def wait() -> None:
+        if x.is_cuda:
+            torch.cuda.synchronize()
+
+    wait()
+    begin = time.perf_counter()
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
+        pb.predict(model, x, samples)
+    wait()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

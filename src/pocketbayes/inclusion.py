@@ -1,0 +1,61 @@
+"""Whether a weight is there at all: the mathematics of spike-and-slab posteriors.
+
+Pure functions. A group of weights shares one switch gamma ~ Bernoulli(p), p = sigmoid(log_odds);
+with the switch on, each weight theta is Gaussian, with it off 0.
+"""
+
+from math import log
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MOST_LOG_ODDS = 12.0
+
+
+def bernoulli_kl(log_odds: Tensor, prior_log_odds: Tensor) -> Tensor:
+    """KL(Bern(p) || Bern(q)) = p (a - b) + log(1 + e^b) - log(1 + e^a), a and b the log-odds."""
+    inclusion = torch.sigmoid(log_odds)
+    apart = inclusion * (log_odds - prior_log_odds)
+    return (apart + F.softplus(prior_log_odds) - F.softplus(log_odds)).clamp_min(0)
+
+
+def switched_moments(mean: Tensor, variance: Tensor, inclusion: Tensor) -> tuple[Tensor, Tensor]:
+    """E and Var of gamma theta: p m and p v + p (1 - p) m^2."""
+    return inclusion * mean, inclusion * variance + inclusion * (1 - inclusion) * mean.square()
+
+
+def stationary_log_odds(
+    prior_log_odds: Tensor, divergence: Tensor, gain: Tensor, beta: float | Tensor
+) -> Tensor:
+    """Where the ELBO at temperature beta is stationary in p: logit q - KL + gain / beta.
+
+    Args:
+        prior_log_odds: of the switch.
+        divergence: KL of the slab's Gaussians to their prior, summed over the group.
+        gain: d E[log p(D | w)] / dp of the whole data, summed over the group.
+        beta: the KL's weight.
+    """
+    found = prior_log_odds - divergence + gain / beta
+    return found.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
+
+
+def narrow_spike_log_odds(
+    mean: Tensor, variance: Tensor, spike_std: Tensor, slab_std: Tensor, prior_log_odds: Tensor
+) -> Tensor:
+    """Log-odds that a weight comes from the slab and not from a spike N(0, spike^2).
+
+    logit q + ln(spike / slab) + (m^2 + v) / 2 (1 / spike^2 - 1 / slab^2): the KL to the spike
+    less that to the slab, whatever beta is.
+    """
+    precision = spike_std**-2 - slab_std**-2
+    found = (
+        prior_log_odds + (spike_std / slab_std).log() + (mean.square() + variance) / 2 * precision
+    )
+    return found.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
+
+
+def log_odds_of(probability: float) -> float:
+    """ln(p / (1 - p)), within the bounds that switches are kept in."""
+    odds = log(probability) - log(1 - probability)
+    return min(max(odds, -MOST_LOG_ODDS), MOST_LOG_ODDS)
