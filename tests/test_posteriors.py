@@ -16,6 +16,7 @@ from pocketbayes.posteriors import (
     Shared,
     Sparse,
     SparsePoint,
+    SpikeSlab,
     Table,
 )
 from pocketbayes.posteriors.conversions import as_point
@@ -56,12 +57,19 @@ def shared() -> Shared:
     return Shared(Table(mean, log_std - 1), label, (6, 5), 0.3, outliers, blends)
 
 
+def spike_slab() -> SpikeSlab:
+    slab, log_odds = gaussian(), torch.linspace(-3, 3, 30, dtype=torch.float64).view(6, 5)
+    mean, log_std = slab.mean.detach(), slab.log_std.detach()
+    return SpikeSlab(mean, log_std, log_odds, 0.3, torch.tensor(-1.0, dtype=torch.float64))
+
+
 EXAMPLES = {
     "gaussian": gaussian,
     "point": point,
     "shared": shared,
     "sparse": sparse,
     "sparse_point": sparse_point,
+    "spike_slab": spike_slab,
 }
 every_family = pytest.mark.parametrize("family", FAMILIES)
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pocketbayes.inclusion import soft_switch, switched_moments
 from pocketbayes.randomness import normal_like
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
@@ -53,6 +54,46 @@ def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> 
     exact, but the noise is independent from position to position.
     """
     return as_half(x, add_noise(*output_moments(x, weights, conv)))
+
+
+def gated_reparameterisation(
+    x: Tensor, slab: Weights, conv: Conv | None, inclusion: Tensor, side: str
+) -> Tensor:
+    """Local reparameterisation of weights behind switches of whole inputs or outputs.
+
+    An input's switch multiplies it, once per example for all outputs and positions. With one at an
+    output, m = p A(E theta) x + E b, v = p A(Var theta) x^2 + p (1 - p) (A(E theta) x)^2 + Var b.
+    Without gradients switches are drawn as they are, on or off.
+    """
+    smooth = torch.is_grad_enabled()
+    if side == "input":
+        chances = _by_channel(inclusion, x, conv).expand(_one_position(x, conv))
+        switches = soft_switch(chances) if smooth else torch.bernoulli(chances)
+        return local_reparameterisation(x * switches, slab, conv)
+    mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
+    chances = _by_channel(inclusion, mean, conv)
+    if not smooth:
+        chances = torch.bernoulli(chances.expand(_one_position(mean, conv)))
+    mean, variance = switched_moments(mean, variance, chances)
+    if slab.bias is not None:
+        mean = mean + _by_channel(slab.bias, mean, conv)
+    if slab.bias_variance is not None:
+        variance = variance + _by_channel(slab.bias_variance, variance, conv)
+    return as_half(x, add_noise(mean, variance))
+
+
+def _by_channel(values: Tensor, x: Tensor, conv: Conv | None) -> Tensor:
+    """One value per channel, or per channel of each group, in a shape that goes with x."""
+    channels = x.shape[-1] if conv is None else x.shape[1]
+    every = values.repeat(channels // len(values))
+    return every if conv is None else every.view(1, -1, *(1 for _ in conv.stride))
+
+
+def _one_position(x: Tensor, conv: Conv | None) -> list[int]:
+    """The shape of x with one position per example."""
+    if conv is not None:
+        return [*x.shape[:2], *(1 for _ in conv.stride)]
+    return [*x.shape[:-1][:1], *(1 for _ in x.shape[1:-1]), x.shape[-1]]
 
 
 def as_half(x: Tensor, output: Tensor) -> Tensor:

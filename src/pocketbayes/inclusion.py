@@ -25,6 +25,13 @@ def switched_moments(mean: Tensor, variance: Tensor, inclusion: Tensor) -> tuple
     return inclusion * mean, inclusion * variance + inclusion * (1 - inclusion) * mean.square()
 
 
+def soft_switch(inclusion: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """P + sqrt(p (1 - p)) eps: the mean and variance of a switch, with a derivative in p."""
+    noise = torch.empty_like(inclusion).normal_(generator=generator)
+    variance = (inclusion * (1 - inclusion)).clamp_min(torch.finfo(inclusion.dtype).tiny)
+    return torch.addcmul(inclusion, variance.sqrt(), noise)
+
+
 def stationary_log_odds(
     prior_log_odds: Tensor, divergence: Tensor, gain: Tensor, beta: float | Tensor
 ) -> Tensor:

@@ -14,16 +14,17 @@ from types import new_class
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pocketbayes.convolutions import as_convolution
 from pocketbayes.estimators import (
     Conv,
     Weights,
     add_noise,
     as_half,
     flipout,
+    gated_reparameterisation,
     local_reparameterisation,
     output_moments,
 )
@@ -154,15 +155,18 @@ class LinearLayer(BayesianModule):
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
         posteriors = [self.posterior(name) for name in self.posteriors]
-        noisy = any(q.is_random for q in posteriors)
-        if noisy and all(q.is_independent for q in posteriors):
-            if self.estimator == "lrt":
+        if any(q.is_random for q in posteriors):
+            local = all(q.is_independent or q.gate is not None for q in posteriors)
+            if self.estimator == "lrt" and local:
                 return self._with_batch(input, self._local, *args, **kwargs)
-            if self.estimator == "flipout":
+            if self.estimator == "flipout" and all(q.is_independent for q in posteriors):
                 return self._with_batch(input, self._flipout, *args, **kwargs)
         return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
+        gate = self.posterior("weight").gate
+        if gate is not None:
+            return gated_reparameterisation(x, self._weights(), conv, *gate)
         if not is_repeated(x):
             return local_reparameterisation(x, self._weights(), conv)
         key = (id(self), conv, x.dtype, x.size(), x.stride(), x.storage_offset())
@@ -175,7 +179,8 @@ class LinearLayer(BayesianModule):
         return flipout(x, mean, deviation, self.bias, conv)  # type: ignore[arg-type]
 
     def _weights(self) -> Weights:
-        mean, variance = self.posterior("weight").moments()
+        """Moments of weight and bias; of a weight behind a gate, those while it is open."""
+        mean, variance = self.posterior("weight").slab()
         if "bias" in self.posteriors:
             return Weights(mean, variance, *self.posterior("bias").moments())
         return Weights(mean, variance, self.bias, None)  # type: ignore[arg-type]
@@ -190,31 +195,8 @@ class LinearLayer(BayesianModule):
         if x.dim() not in (spatial + 1, spatial + 2):
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]  # torch's own error
         batched = x.dim() == spatial + 2
-        output = run(*_as_convolution(self, x, batched, *args, **kwargs))
+        output = run(*as_convolution(self, x, batched, *args, **kwargs))
         return output if batched else output.squeeze(0)
-
-
-def _as_convolution(
-    layer: Any, x: Tensor, batched: bool, output_size: list[int] | None = None
-) -> tuple[Tensor, Conv]:
-    """The input, padded where `torch.convolution` cannot, and the arguments to go with it."""
-    spatial = len(layer.kernel_size)
-    padding, output_padding = layer.padding, (0,) * spatial
-    if layer.transposed:
-        output_padding = tuple(
-            layer._output_padding(
-                x, output_size, layer.stride, layer.padding, layer.kernel_size, spatial,
-                layer.dilation,
-            )
-        )  # fmt: skip
-    x = x if batched else x.unsqueeze(0)
-    if not layer.transposed and (layer.padding_mode != "zeros" or isinstance(padding, str)):
-        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        sides = layer._reversed_padding_repeated_twice
-        x, padding = (F.pad(x, sides, mode=mode) if any(sides) else x), (0,) * spatial
-    return x, Conv(
-        layer.stride, padding, layer.dilation, layer.transposed, output_padding, layer.groups
-    )
 
 
 @cache

@@ -27,7 +27,9 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
     if noise is not None:
         scales[id(noise)] = noise
     located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
-    means = [p for key, p in located.items() if key not in scales and p.requires_grad]
+    switches = {id(p) for _, q in named_posteriors(model) for p in q.switch_parameters()}
+    known = scales.keys() | switches
+    means = [p for key, p in located.items() if key not in known and p.requires_grad]
     rest = [p for p in model.parameters() if id(p) not in located | scales and p.requires_grad]
     groups = [
         {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.lr},

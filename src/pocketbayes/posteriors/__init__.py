@@ -6,6 +6,7 @@ from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
+from pocketbayes.posteriors.spike_slab import SpikeSlab
 from pocketbayes.posteriors.structures import STRUCTURES
 from pocketbayes.posteriors.table import Table
 
@@ -15,6 +16,7 @@ FAMILIES: dict[str, type[Posterior]] = {
     "shared": Shared,
     "sparse": Sparse,
     "sparse_point": SparsePoint,
+    "spike_slab": SpikeSlab,
 }
 
 __all__ = [
@@ -27,5 +29,6 @@ __all__ = [
     "Shared",
     "Sparse",
     "SparsePoint",
+    "SpikeSlab",
     "Table",
 ]

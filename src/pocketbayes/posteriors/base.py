@@ -2,12 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_number
+
+
+class Gate(NamedTuple):
+    """Switches of whole inputs or outputs of a layer: how likely each is on, and which side."""
+
+    inclusion: Tensor
+    side: str
 
 
 class Posterior(nn.Module, ABC):
@@ -48,6 +55,11 @@ class Posterior(nn.Module, ABC):
         """Whether the weights are drawn independently, as local reparameterisation takes it."""
         return True
 
+    @property
+    def gate(self) -> Gate | None:
+        """Switches that whole inputs or outputs of the layer go through; None: there are none."""
+        return None
+
     @abstractmethod
     def expectation(self) -> Tensor:
         """E[w], the weight's mean as a dense tensor."""
@@ -55,6 +67,10 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def moments(self) -> tuple[Tensor, Tensor]:
         """E[w] and Var[w], both as dense tensors."""
+
+    def slab(self) -> tuple[Tensor, Tensor]:
+        """The moments while a gate is open; without one, simply the moments."""
+        return self.moments()
 
     @abstractmethod
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -67,6 +83,10 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that live on a log-std scale and want a learning rate of their own."""
+
+    def switch_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters that no optimiser moves: a method has an update of its own for them."""
+        return iter(())
 
     @abstractmethod
     def arrays(self) -> dict[str, Tensor]:

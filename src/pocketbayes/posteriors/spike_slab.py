@@ -1,0 +1,170 @@
+"""Weights that may not be there: a switch for each, or for a group, in front of a Gaussian."""
+
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.inclusion import bernoulli_kl, soft_switch, switched_moments
+from pocketbayes.posteriors.base import Gate, Posterior, prior_std_from, require_real_arrays
+from pocketbayes.posteriors.gaussian import reparameterised, square_of_exp
+from pocketbayes.posteriors.shared import gaussian_kls
+from pocketbayes.reuse import remembered
+
+GRANULARITIES = ("weight", "input", "output")
+
+
+class SpikeSlab(Posterior):
+    """q(w_i) = p N(mean_i, exp(log_std_i)^2) + (1 - p) delta_0, p = sigmoid(log_odds).
+
+    The switch is that of the weight, or of all weights along one place of `axis`: an input or an
+    output of the layer. The prior is q = sigmoid(prior_log_odds) of N(0, prior_std^2), else 0.
+    """
+
+    array_names = ("mean", "log_std", "log_odds", "prior_std", "prior_log_odds", "layout")
+    prior_log_odds: Tensor
+    layout: Tensor
+
+    def __init__(
+        self,
+        mean: Tensor,
+        log_std: Tensor,
+        log_odds: Tensor,
+        prior_std: float | Tensor,
+        prior_log_odds: Tensor,
+        granularity: str = "weight",
+        axis: int = 0,
+    ) -> None:
+        super().__init__(prior_std, like=mean)
+        self.mean = mean if isinstance(mean, nn.Parameter) else nn.Parameter(mean)
+        learns = self.mean.requires_grad
+        self.log_std, self.log_odds = nn.Parameter(log_std, learns), nn.Parameter(log_odds, learns)
+        self.register_buffer("prior_log_odds", prior_log_odds)
+        layout = torch.tensor([GRANULARITIES.index(granularity), axis], device=mean.device)
+        self.register_buffer("layout", layout)  # part of the state: no other one fits
+        self.granularity, self.axis = granularity, axis
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the weight tensor."""
+        return self.mean.shape
+
+    @property
+    def std(self) -> Tensor:
+        """The standard deviation of every weight that is there."""
+        return self.log_std.exp()
+
+    @property
+    def inclusion(self) -> Tensor:
+        """p of every switch."""
+        return torch.sigmoid(self.log_odds)
+
+    @property
+    def is_independent(self) -> bool:
+        """Not if several weights have one switch, which layers must then set as a whole."""
+        return self.granularity == "weight"
+
+    @property
+    def gate(self) -> Gate | None:
+        """The switches of whole inputs or outputs, if it has such."""
+        return None if self.is_independent else Gate(self.inclusion, self.granularity)
+
+    def slab(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of every weight behind a gate; without one, the moments."""
+        return self.moments() if self.is_independent else self._open()
+
+    def _open(self) -> tuple[Tensor, Tensor]:
+        return self.mean, remembered(
+            ("variance", self.log_std), lambda: square_of_exp(self.log_std)
+        )
+
+    def expectation(self) -> Tensor:
+        """E[w] = p mean."""
+        return self._each(self.inclusion) * self.mean
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """E[w] = p m and Var[w] = p v + p (1 - p) m^2, of each weight alone."""
+        _, variance = switched_moments(*self._open(), self._each(self.inclusion))
+        return self.expectation(), variance
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """One draw; where gradients are wanted, of Gaussians with the same moments.
+
+        A switch has no derivative, so it becomes p + sqrt(p (1 - p)) eps there, and a single
+        weight with its own switch E[w] + sqrt(Var[w]) eps.
+        """
+        if not torch.is_grad_enabled():
+            theta = reparameterised(self.mean, self.log_std, generator)
+            return theta * self._each(torch.bernoulli(self.inclusion, generator=generator))
+        if self.is_independent:
+            mean, variance = self.moments()
+            tiny = torch.finfo(variance.dtype).tiny
+            return reparameterised(mean, variance.clamp_min(tiny).log() / 2, generator)
+        theta = reparameterised(self.mean, self.log_std, generator)
+        return theta * self._each(soft_switch(self.inclusion, generator))
+
+    def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """Sum over switches of p KL(slab || N(0, prior_std^2)) + KL(Bern(p) || Bern(q))."""
+        slabs = self.of_groups(self.slab_kls(prior_std))
+        switches = bernoulli_kl(self.log_odds, self.prior_log_odds)
+        return (self.inclusion * slabs + switches).sum()
+
+    def slab_kls(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """KL(N(mean, std^2) || N(0, prior_std^2)) of every weight."""
+        return gaussian_kls(self.mean, self.log_std, self.prior(prior_std))
+
+    def of_groups(self, values: Tensor) -> Tensor:
+        """Sums of one value per weight over the weights of each switch."""
+        if self.is_independent:
+            return values
+        others = [axis for axis in range(values.dim()) if axis != self.axis]
+        return values.sum(others) if others else values
+
+    def _each(self, switches: Tensor) -> Tensor:
+        """One value per switch, in a shape that goes with the weights."""
+        if self.is_independent:
+            return switches
+        shape = [1] * self.mean.dim()
+        shape[self.axis] = -1
+        return switches.view(shape)
+
+    def std_parameters(self) -> Iterator[nn.Parameter]:
+        """The log-stds."""
+        yield self.log_std
+
+    def switch_parameters(self) -> Iterator[nn.Parameter]:
+        """The log-odds, which have an update of their own."""
+        yield self.log_odds
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Means, log-stds and log-odds, both priors, and what a switch belongs to."""
+        return {name: getattr(self, name).detach() for name in self.array_names}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
+        """The posterior with copies of these arrays, if they fit each other."""
+        mean, log_std, log_odds = (arrays[name].clone() for name in ("mean", "log_std", "log_odds"))
+        require_real_arrays(mean, log_std)
+        prior, layout = arrays["prior_log_odds"].clone(), arrays["layout"]
+        granularity, axis = _checked_layout(layout, mean.dim())
+        wanted = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
+        if log_odds.dtype != mean.dtype or log_odds.shape != wanted:
+            raise PocketBayesError(
+                f"log_odds has shape {tuple(log_odds.shape)}; switches of each {granularity} need "
+                f"{tuple(wanted)}, in the type of the means"
+            )
+        if prior.dim() or not prior.is_floating_point() or not prior.isfinite():
+            raise PocketBayesError("prior_log_odds must be a single real number")
+        return cls(mean, log_std, log_odds, prior_std_from(arrays), prior, granularity, axis)
+
+
+def _checked_layout(layout: Tensor, dimensions: int) -> tuple[str, int]:
+    """What a switch belongs to, and along which axis."""
+    if layout.dtype != torch.int64 or layout.shape != (2,):
+        raise PocketBayesError("layout must be two whole numbers")
+    code, axis = layout.tolist()
+    if not 0 <= code < len(GRANULARITIES) or not 0 <= axis < max(1, dimensions):
+        raise PocketBayesError(f"layout must be a granularity and an axis; got {code} and {axis}")
+    return GRANULARITIES[code], axis
