@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "mixture": "cells",
     "merging": "cells mixture",
     "rate_distortion": "cells mixture",
-    "weight_sharing": "cells merging mixture rate_distortion",
+    "weight_sharing": "cells merging mixture",
+    "codebooks": "cells rate_distortion weight_sharing",
     "estimators": "inclusion randomness",
     "posteriors": "inclusion randomness reuse",
     "reuse": "randomness",
@@ -42,20 +43,21 @@ MAY_IMPORT = {
     "diagnosis": "elbo layers",
     "dropout": "",
     "ensembles": "description",
-    "methods": "allocation convert criteria description dropout environment exchange merging"
-    " posteriors rate_distortion repacking weight_sharing",
+    "methods": "allocation codebooks convert criteria description dropout environment exchange"
+    " merging posteriors rate_distortion repacking weight_sharing",
     "optimizers": "convert description methods",
     "predictive": "",
     "prediction": "convert description dropout elbo ensembles environment estimators layers"
-    " predictive randomness reuse",
+    " posteriors predictive randomness reuse",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
-    "counting": "convert posteriors weight_sharing",
+    "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
     " methods optimizers posteriors progress standing",
-    "fitting": "batches checkpoints description elbo ensembles environment gradients methods"
+    "composition": "checkpoints ensembles methods randomness",
+    "fitting": "batches composition description elbo ensembles environment gradients methods"
     " randomness training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
     "data": "extras progress",
@@ -65,14 +67,15 @@ MAY_IMPORT = {
     "planes": "plots",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
-    "commands": "checkpoints codec convert data description environment evaluation figures fitting"
-    " flags flops estimators layers methods models plots prediction predictive progress tables",
+    "commands": "checkpoints codec composition convert data description environment evaluation"
+    " figures fitting flags flops estimators layers methods models plots prediction predictive"
+    " progress tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",
     "flops": "environment layers methods randomness",
-    "": "auditing codec convert counting elbo evaluation figures fitting flops methods prediction"
-    " predictive quantization",
+    "": "auditing codec composition convert counting elbo evaluation figures fitting flops"
+    " methods prediction predictive quantization",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

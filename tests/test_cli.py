@@ -440,11 +440,11 @@ def test_baselines_from_train_to_predict(work, quick, method):
 def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
     words = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "1",
              "--method", "sharing", "--components", "20"]  # fmt: skip
-    quick(*words, "--start", "run", "--out", "shared")
+    quick(*words, "--parent", "run", "--out", "shared")
     assert json.loads(quick("evaluate", "shared", "--json").stdout)["accuracy"] > 0.2
     before, after = ((work / run / "model.pocket").stat().st_size for run in ("run", "shared"))
     assert after < before / 2
-    again = quick(*words, "--start", work / "run" / "model.pocket", "--out", "same", "--json")
+    again = quick(*words, "--parent", work / "run" / "model.pocket", "--out", "same", "--json")
     assert json.loads(again.stdout)["bytes"] == after
     assert (work / "same" / "model.pocket").read_bytes() == (
         work / "shared" / "model.pocket"
@@ -456,17 +456,43 @@ def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
     assert "confidence" not in alone.stdout
 
 
+def test_sharing_in_two_processes_from_a_parent(work):
+    words = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "1",
+             "--method", "sharing", "--components", "20", "--processes", "2", "--batch-size", "16",
+             "--parent", "run", "--out", "two-shared"]  # fmt: skip
+    call(*words, cwd=work)
+    assert json.loads(call("evaluate", "two-shared", "--json", cwd=work).stdout)["accuracy"] > 0.2
+
+
+def test_an_interrupted_pretraining_is_resumed_not_begun_anew(work, quick, monkeypatch):
+    from pocketbayes.methods import sharing
+
+    def stop(*_):
+        raise pb.PocketBayesError("stopped here")
+
+    words = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "1",
+             "--method", "sharing", "--pretrain-epochs", "2", "--out", "pre"]  # fmt: skip
+    with monkeypatch.context() as broken:
+        broken.setattr(sharing.Sharing, "begin", stop)
+        assert "stopped here" in quick(*words, code=1).stderr
+    seen = quick("train", "--resume", "pre").stderr
+    assert "epoch 1/2" not in seen
+    assert len((work / "pre" / "history.jsonl").read_text().splitlines()) == 3
+
+
 def test_a_start_that_does_not_fit_is_refused(work, quick):
     words = ["train", "--data", "digits", "--model", "mlp", "--epochs", "1", "--out", "nowhere"]
-    quick(*words, "--hidden", "17", "--start", "run", code=1)
+    quick(*words, "--hidden", "17", "--parent", "run", code=1)
     model = pb.load(work / "run" / "model.pocket")
     shifted = describe(model).preprocess | {"mean": [0.123]}
     update_description(model, preprocess=shifted)
     pb.save(model, work / "shifted.pocket")
-    other = [*words, "--hidden", "16", "--start", "shifted.pocket"]
+    other = [*words, "--hidden", "16", "--parent", "shifted.pocket"]
     assert "prepared otherwise" in quick(*other, code=2).stderr
-    both = [*words, "--start", "run", "--weights", "w.safetensors"]
+    both = [*words, "--parent", "run", "--weights", "w.safetensors"]
     assert "give one" in quick(*both, code=2).stderr
+    for wrong in (["--prior-std", "0.5"], ["--bias"]):
+        assert "give one" in quick(*words, "--parent", "run", *wrong, code=2).stderr
     assert "no run or file" in quick("figures", "nothing", code=2).stderr
 
 

@@ -33,6 +33,27 @@ def test_any_model_has_pictures(tmp_path):
         pb.fit(net, data, method, **options | {"epochs": 0})
 
 
+@pytest.mark.parametrize("structure", ["none", "channel", "block16"])
+def test_outliers_of_a_sparse_model_are_drawn_where_they_are(structure, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    net = pb.bayesianize_(nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 16)))
+    data = [(torch.randn(40, 24), torch.randint(16, (40,)))]
+    options = {"dataset_size": 40, "progress": False}
+    method = pb.Subspace(density=0.5, structure=structure, allocation="uniform")
+    pb.fit(net, data, method, epochs=5, **options)
+    pb.fit(net, data, pb.Sharing(outlier_mean=0.1, outlier_gradient=0), epochs=0, **options)
+    seen = {}
+
+    def spy(axes, weights, outliers, blends, components):
+        seen.update(mean=weights[0][outliers])
+
+    monkeypatch.setattr("pocketbayes.figures.draw_plane", spy)
+    pb.weight_figures(net, tmp_path)
+    own = torch.cat([q.outlier_mean.detach() for _, q in pb.named_posteriors(net)])
+    assert len(own) > 5
+    np.testing.assert_allclose(seen["mean"], own.double().numpy())
+
+
 def test_without_data_or_classes(tmp_path):
     net, data, _ = model("gaussian")
     assert len(pb.weight_figures(net, tmp_path)) == 2

@@ -199,6 +199,83 @@ def test_the_kl_of_shared_draws_counts_an_entry_once():
     assert pb.kl(apart) > 3 * pb.kl(together)
 
 
+def test_shared_draws_remember_nothing_of_other_calls():
+    model, x = network("shared"), torch.randn(3, 8)
+    hidden = torch.randn(3, 16)
+
+    def probabilities():
+        return pb.predict(
+            model, x, 3, likelihood="categorical", generator=torch.Generator().manual_seed(1)
+        ).probs
+
+    before = probabilities()
+    with torch.no_grad():
+        _ = model[2].weight
+    assert torch.equal(probabilities(), before)
+    model[:2](x).sum().backward()
+    model[2:](hidden).sum().backward()  # not through the graph that is gone
+    model[:2](x)
+    model.double()
+    assert model[2:](hidden.double()).dtype == torch.float64
+    model.float()
+    torch.func.vmap(lambda row: model[:2](row), randomness="different")(x)
+    model[2:](hidden)
+    other = network("shared", entries=300)
+    model.load_state_dict(other.state_dict())
+    _ = model[2].weight
+    model.load_state_dict(network("shared").state_dict())
+    model(x)
+
+
+def test_the_kl_of_shared_draws_follows_what_is_left_of_them():
+    model = network("shared")
+    first = of(model)[0]
+    pb.replace_posterior(model, "2.weight", as_own(of(model)[1]))
+    torch.testing.assert_close(pb.kl(model), first.kl() + of(model)[1].kl())
+
+
+def test_counts_are_too_large_for_small_types():
+    made = Table(torch.zeros(1), torch.full((1,), -4.0))
+    posterior = Shared(made, torch.zeros(70_000), (70_000,), 0.05)
+    want = posterior.kl().item()
+    assert posterior.half().kl().item() == pytest.approx(want, rel=1e-2)
+    assert posterior.bfloat16().kl().item() == pytest.approx(want, rel=2e-2)
+
+
+def test_a_refused_state_leaves_the_model_as_it_was():
+    model = network(entries=5)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError, match="another draw"):
+        model.load_state_dict(network("shared", entries=300).state_dict())
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    model(torch.randn(2, 8))
+    wrong = {k: v + 7 if k.endswith("label") else v for k, v in before.items()}
+    with pytest.raises(RuntimeError, match="does not have"):
+        model.load_state_dict(wrong)
+
+
+def test_a_partly_frozen_network_keeps_its_table_learning(tmp_path):
+    pb.save(network(), tmp_path / "m.pocket")
+    for frozen in (0, 2):
+        net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        net[frozen].requires_grad_(False)
+        again = pb.load(tmp_path / "m.pocket", net)
+        assert of(again)[0].table.mean.requires_grad
+        learns = [q.outlier_mean.requires_grad for q in of(again)]
+        assert learns == [frozen != 0, frozen != 2]
+
+
+def test_reading_a_file_does_not_cost_tensors_times_entries(tmp_path):
+    model = network(entries=300)
+    pb.save(model, tmp_path / "m.pocket")
+    again = pb.load(
+        tmp_path / "m.pocket", nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    )
+    assert all(q._count is None for q in of(again))
+    torch.testing.assert_close(pb.kl(again), pb.kl(model))
+
+
 def test_the_table_is_one_object_also_in_copies():
     model = network()
     assert sum(p.numel() for p in model.parameters()) == 2 * 5 + 2 * 2 * 2 + 16 + 3
@@ -262,10 +339,6 @@ def test_a_state_of_other_sizes_is_taken():
     torch.testing.assert_close(pb.kl(one), pb.kl(other))
     with pytest.raises(RuntimeError, match="another draw"):
         one.load_state_dict(network("shared").state_dict())
-
-
-def broken(name, value):
-    return pytest.param(name, value, id=f"{name}")
 
 
 @pytest.mark.parametrize(

@@ -154,13 +154,94 @@ def test_the_summary_counts_as_the_paper_and_honestly(trained):
 
 def test_labels_follow_the_table_when_asked_to(trained):
     method = pb.Sharing(components=40, least_members=5, lr=3e-2, reassign_every=2)
-    one, two = copy.deepcopy(trained), copy.deepcopy(trained)
+    before, one, two = (copy.deepcopy(trained) for _ in range(3))
     fit(one, method, epochs=1)
     fit(two, method, epochs=4)
     assert torch.equal(of(one)[1].outlier, of(two)[1].outlier)
     assert not torch.equal(of(one)[1].label, of(two)[1].label)
     q = of(two)[1]
     torch.testing.assert_close(q.count, q._counted(len(q.table)))
+    mean, std = (t.detach().double().flatten() for t in (of(before)[1].mean, of(before)[1].std))
+    m, s = (t.detach().double() for t in (q.table.mean, q.table.log_std.exp()))
+    ratio = (std[:, None] / s) ** 2
+    divergence = (ratio + ((mean[:, None] - m) / s) ** 2 - 1 - ratio.log()) / 2
+    best, chosen = divergence.min(1).values, divergence.gather(1, q.label.long()[:, None])[:, 0]
+    assert ((chosen - best) < 1e-3 * (1 + best)).double().mean() > 0.98
+
+
+def test_reassignment_keeps_to_the_target(trained):
+    method = pb.Sharing(objective="rate_distortion", target_bytes=1200, reassign_every=1)
+    model = copy.deepcopy(trained)
+    fit(model, method, epochs=2)
+    assert pb.sharing_summary(model).coded_bytes < 1.1 * 1200
+
+
+def test_an_earlier_run_in_the_same_directory_is_not_taken_for_this_one(tmp_path):
+    method = pb.Sharing(components=20, least_members=5, pretrain_epochs=2)
+    fit(network(seed=0), method, epochs=2, out=tmp_path)
+    assert (tmp_path / "checkpoint.pt").exists()
+
+    class Halt(pb.Sharing):
+        def begin(self, model, beginning):
+            raise InterruptedError
+
+    other = Halt(components=20, least_members=5, pretrain_epochs=2)
+    with pytest.raises(InterruptedError):
+        fit(network(seed=1), other, epochs=2, out=tmp_path)
+    assert not (tmp_path / "checkpoint.pt").exists()
+    resumed, whole = network(seed=1), network(seed=1)
+    fit(resumed, method, epochs=2, out=tmp_path, resume=True)
+    fit(whole, method, epochs=2)
+    for a, b in zip(resumed.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(a, b)
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+
+
+def test_the_pass_over_the_data_is_spared_when_nobody_asks(trained):
+    class Spied(list):
+        passes = 0
+
+        def __iter__(self):
+            Spied.passes += 1
+            return super().__iter__()
+
+    data = Spied(DataLoader(batches().dataset, 64))
+    for options, passes in (({}, 1), ({"outlier_gradient": 0}, 1),
+                            ({"outlier_gradient": 0, "merge": "none"}, 0),
+                            ({"objective": "rate_distortion"}, 0)):  # fmt: skip
+        Spied.passes = 0
+        fit(copy.deepcopy(trained), pb.Sharing(**options), epochs=0, loader=data, dataset_size=256)
+        assert Spied.passes == passes, options
+
+
+def test_padding_rows_stay_what_they_are():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(20, 8, padding_idx=3), nn.Flatten(), nn.Linear(32, 2))
+    model = pb.bayesianize_(net)
+    data = [(torch.randint(20, (64, 4)), torch.randint(2, (64,)))]
+    for objective in ("mixture", "rate_distortion"):
+        method = pb.Sharing(objective=objective, rate=0.5, least_members=2, lr=1e-2)
+        fit(model, method, epochs=3, loader=data, dataset_size=64)
+        assert not of(model)[0].expectation()[3].any()
+
+
+def test_what_has_a_frozen_mean_is_left_alone(trained):
+    model = copy.deepcopy(trained)
+    of(model)[0].mean.requires_grad_(False)
+    fit(model, pb.Sharing(components=20, least_members=5), epochs=1)
+    assert isinstance(of(model)[0], Gaussian)
+
+
+def test_outliers_keep_their_precision():
+    torch.manual_seed(0)
+    model = pb.bayesianize_(nn.Linear(40, 20).double())
+    mean = of(model)[0].mean.detach().clone()
+    data = [(torch.randn(8, 40).double(), torch.randint(20, (8,)))]
+    fit(model, pb.Sharing(outlier_mean=0.05), epochs=0, loader=data, dataset_size=8)
+    q = of(model)[0]
+    assert len(q.outlier) > 100
+    assert torch.equal(q.outlier_mean, mean.flatten()[q.outlier])
 
 
 @pytest.mark.parametrize("reassign", [0, 1])

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 import pocketbayes as pb
-from pocketbayes.errors import PocketBayesError
-from pocketbayes.rate_distortion import Codebook
-from pocketbayes.weight_sharing import (
+from pocketbayes.codebooks import (
     coded_bits,
     coded_bytes,
     nearest_entries,
     planned_codebook,
-    planned_mixture,
     rate_for_bytes,
 )
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.rate_distortion import Codebook
+from pocketbayes.weight_sharing import planned_mixture
 
 
 def cloud(n=20_000, seed=0):
@@ -53,6 +53,26 @@ def test_a_gradient_of_nothing_makes_no_outlier():
     mean, std, _ = cloud(2000)
     plan = planned(mean, std, torch.zeros(2000), components=5, outlier_mean=None, least_members=1)
     assert len(plan.outlier) == 0
+
+
+def test_ties_do_not_make_more_outliers_than_asked_for():
+    mean, std, _ = cloud(1000)
+    gradient = torch.zeros(1000)
+    gradient[:300] = 1.0
+    plan = planned(mean, std, gradient, components=5, outlier_mean=None, least_members=1)
+    assert len(plan.outlier) == 10
+
+
+@pytest.mark.parametrize("components", range(60, 130, 7))
+def test_components_that_get_lost_on_the_way(components):
+    """Few distinct stds, or equal ones up to rounding: some components end up empty."""
+    mean, _, _ = cloud(8000)
+    generator = torch.Generator().manual_seed(components)
+    few = torch.tensor([0.01, 0.02, 0.03, 0.05])[torch.randint(4, (8000,), generator=generator)]
+    equal = 1e-3 * (1 + 1e-7 * torch.randn(8000, generator=generator))
+    for std in (few, equal):
+        plan = planned(mean.round(decimals=2), std, components=components, least_members=2)
+        assert int(plan.label.max()) < len(plan.mean)
 
 
 def test_small_clusters_stay_whole():

@@ -25,7 +25,7 @@ _HOME = {
     "DeepEnsemble": "methods",
     "Deterministic": "methods",
     "FileSummary": "codec",
-    "FitResult": "fitting",
+    "FitResult": "composition",
     "FormatError": "errors",
     "MCDropout": "methods",
     "MeanField": "methods",
@@ -62,6 +62,7 @@ __all__ = [*_HOME, "__version__"]
 if TYPE_CHECKING:
     from pocketbayes.auditing import Audit, audit
     from pocketbayes.codec import FileSummary, inspect, load, save
+    from pocketbayes.composition import FitResult
     from pocketbayes.convert import bayesianize_, named_posteriors, replace_posterior
     from pocketbayes.counting import SharingSummary, sharing_summary
     from pocketbayes.elbo import kl
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.evaluation import Record, evaluate
     from pocketbayes.figures import weight_figures
-    from pocketbayes.fitting import FitResult, fit
+    from pocketbayes.fitting import fit
     from pocketbayes.flops import TrainingFlops, training_flops
     from pocketbayes.methods import (
         DeepEnsemble,

@@ -14,6 +14,7 @@ import torch
 from pocketbayes.errors import TrainingError
 
 NAME = "checkpoint.pt"
+_PLACES = ("", "pretraining/", "member-*/")
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -43,6 +44,11 @@ def prepare_directory(out: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise TrainingError(f"cannot write to {directory}: {error.strerror or error}") from error
     return directory
+
+
+def checkpoints_in(directory: Path) -> list[Path]:
+    """Those of the run in this directory: of its stages, and of an ensemble's members."""
+    return [path for place in _PLACES for path in directory.glob(place + NAME)]
 
 
 def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:

@@ -91,15 +91,25 @@ def adopt_posteriors_(net: nn.Module, posteriors: Mapping[str, Posterior], estim
                 f"{name} is {tuple(named[name].shape)} in the network, but its posterior is "
                 f"{tuple(posterior.shape)}"
             )
-        for parameter in posterior.parameters():
-            parameter.requires_grad_(named[name].requires_grad)
         chosen[id(named[name])] = posterior
     found = places_of(net, (named[name] for name in posteriors))
     missed = set(chosen) - {id(place.parameter) for place in found}
     for name in posteriors:
         if id(named[name]) in missed:
             raise ConversionError(f"{name} belongs to a layer that cannot be made Bayesian")
+    _freeze_as(posteriors, {name for name in posteriors if named[name].requires_grad})
     _convert_(net, found, chosen, estimator)
+
+
+def _freeze_as(posteriors: Mapping[str, Posterior], learning: set[str]) -> None:
+    """Lets the parameters of these posteriors learn, and a table if one of its users does."""
+    learns: dict[int, bool] = {}
+    for name, posterior in posteriors.items():
+        for parameter in posterior.parameters():
+            learns[id(parameter)] = learns.get(id(parameter), False) or name in learning
+    for posterior in posteriors.values():
+        for parameter in posterior.parameters():
+            parameter.requires_grad_(learns[id(parameter)])
 
 
 def named_posteriors(model: nn.Module) -> Iterator[tuple[str, Posterior]]:

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from pocketbayes.codebooks import bits_of_whole, coded_bits
 from pocketbayes.convert import named_posteriors
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors import Shared
-from pocketbayes.weight_sharing import bits_of_whole, coded_bits
 
 
 @dataclass(frozen=True)

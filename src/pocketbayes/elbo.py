@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from pocketbayes.convert import named_posteriors
 from pocketbayes.description import noise_log_std
 from pocketbayes.errors import DataError, PocketBayesError
-from pocketbayes.posteriors import Posterior
+from pocketbayes.posteriors import Posterior, Shared
+from pocketbayes.posteriors.table import tables_with_passes
 
 LIKELIHOODS = ("categorical", "gaussian")
 
@@ -28,8 +29,19 @@ def kl(model: nn.Module) -> Tensor:
 
 
 def total_kl(posteriors: Sequence[Posterior]) -> Tensor:
-    """The sum of their KLs, where the first of them is."""
-    terms = [posterior.kl() for posterior in posteriors]
+    """The sum of their KLs, where the first of them is.
+
+    A table that is drawn once for all its weights counts once, with the prior of its first user.
+    """
+    counted: set[int] = set()
+    terms = []
+    for posterior in posteriors:
+        if isinstance(posterior, Shared) and not posterior.is_independent:
+            again = id(posterior.table) in counted
+            counted.add(id(posterior.table))
+            terms.append(posterior.outlier_kl() if again else posterior.kl())
+        else:
+            terms.append(posterior.kl())
     if not terms:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()
@@ -129,9 +141,15 @@ class Objective(nn.Module):
         self.model = model
         self.likelihood = likelihood
         self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
+        self.tables = tables_with_passes(model)
+        for posterior in self.posteriors:
+            if isinstance(posterior, Shared):
+                _ = posterior.count  # made here, not inside compiled code
 
     def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
+        for table in self.tables:
+            table.begin_pass()
         output = require_tensor(self.model(x))
         if self.likelihood == "categorical":
             nll, score = categorical_nll(output, y)

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from pocketbayes.errors import PocketBayesError
 
 PRECISIONS = ("auto", "fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
+Value = TypeVar("Value")
 
 
 def launched_fabric(precision: str, device: str, model: nn.Module) -> Any:
@@ -44,6 +45,15 @@ def agreed(tensor: Tensor) -> Tensor:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.broadcast(tensor, src=0)
     return tensor
+
+
+def agreed_object(value: Value) -> Value:
+    """The first process's value, on every process; pickled between them."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value
+    held = [value]
+    torch.distributed.broadcast_object_list(held, src=0)
+    return held[0]
 
 
 def never_broadcast(module: nn.Module, buffers: list[str]) -> None:

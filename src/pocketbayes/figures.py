@@ -16,7 +16,8 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.methods import Sharing
 from pocketbayes.planes import draw_confidences, draw_plane, draw_weight_densities
 from pocketbayes.plots import Numbers, new_figure, save_figure
-from pocketbayes.posteriors import Posterior, Shared
+from pocketbayes.posteriors import Posterior, Shared, Sparse, Table
+from pocketbayes.posteriors.conversions import as_own
 from pocketbayes.prediction import predict
 from pocketbayes.predictive import ClassPrediction
 
@@ -31,8 +32,8 @@ def weight_figures(
     """Draws the (mean, std) plane, densities of weights and, with data, confidence by class.
 
     Of a model with shared weights the plane shows its table; of any other, what `Sharing` would
-    make of it: components with ellipses of 1 and 2 standard deviations, outliers red, blends
-    yellow.
+    make of it without looking at gradients: components with ellipses of 1 and 2 standard
+    deviations, outliers red, blends yellow.
 
     Args:
         model: a Bayesian model.
@@ -68,10 +69,13 @@ def weight_figures(
 
 @torch.no_grad()
 def _moments(posterior: Posterior) -> tuple[Numbers, Numbers]:
-    """Mean and std of every weight that is there."""
-    mean, variance = (t.double().flatten().cpu().numpy() for t in posterior.moments())
-    there = variance > 0
-    return mean[there], np.sqrt(variance[there])
+    """Mean and std of every weight that is there, in the order of labels and places."""
+    own = as_own(posterior)
+    mean, variance = own.moments()
+    if isinstance(own, Sparse):
+        mean, variance = own.mean, own.std.square()
+    first, second = (t.double().flatten().cpu().numpy() for t in (mean, variance))
+    return first, np.sqrt(second)
 
 
 def _draw_plane(
@@ -83,8 +87,8 @@ def _draw_plane(
     mean, std = (np.concatenate([pair[i] for pair in moments.values()]) for i in range(2))
     shared = {name: q for name, q in posteriors.items() if isinstance(q, Shared)}
     if shared:
-        table = next(iter(shared.values())).table
-        entries = torch.stack([table.mean, table.log_std.exp()], 1).detach().double().cpu().numpy()
+        tables = {id(q.table): q.table for q in shared.values()}.values()
+        entries = np.concatenate([_entries(table) for table in tables])
         ends = np.cumsum([0, *(len(pair[0]) for pair in moments.values())])
         begin = dict(zip(moments, ends, strict=False))
         outliers = [q.outlier.cpu().numpy() + begin[name] for name, q in shared.items()]
@@ -100,6 +104,13 @@ def _draw_plane(
         else (plan.mixture.mean, plan.mixture.covariance)
     )
     draw_plane(axes, (mean, std), *parts, components=ellipses)
+
+
+def _entries(table: Table) -> Numbers:
+    found: Numbers = (
+        torch.stack([table.mean, table.log_std.exp()], 1).detach().double().cpu().numpy()
+    )
+    return found
 
 
 def _confidences(

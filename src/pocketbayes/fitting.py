@@ -1,10 +1,7 @@
 """The training loop, on Lightning Fabric: one process or several, CPU or GPU, the same call."""
 
-import copy
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.batches import Batches, dataset_size_of, unpack
-from pocketbayes.checkpoints import NAME, prepare_directory, write_history
+from pocketbayes.composition import FitResult, begun_directory, fit_members, fit_stages
 from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
 from pocketbayes.elbo import (
     LIKELIHOODS,
@@ -40,27 +37,8 @@ from pocketbayes.errors import (
 )
 from pocketbayes.gradients import mean_sizes
 from pocketbayes.methods import Beginning, DeepEnsemble, MeanField, Method
-from pocketbayes.methods.deep_ensemble import restart_
 from pocketbayes.randomness import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training import Run, Settings
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """What `fit` returns: the model and one dict per epoch.
-
-    Attributes:
-        model: the object that was passed in, or of `DeepEnsemble` a new one.
-        history: loss, nll, KL, score, ... of each epoch.
-        seconds: training time by the clock.
-        peak_bytes: most memory held: on a GPU by tensors during the call, elsewhere by the
-            process so far; None where the system does not tell.
-    """
-
-    model: nn.Module
-    history: list[dict[str, Any]]
-    seconds: float
-    peak_bytes: int | None
 
 
 def fit(
@@ -140,12 +118,12 @@ def fit(
     )  # fmt: skip
     if isinstance(method, DeepEnsemble):
         fit_one = partial(fit_one, method=method.member(), epochs=epochs)
-        return _fit_members(model, method.members, fit_one, seed, out, resume, progress)
+        return fit_members(model, method.members, fit_one, seed, out, resume, progress)
     stages = method.stages()
     if stages is not None:
-        return _fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
+        return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
     size = dataset_size_of(train_loader, dataset_size)
-    directory = None if out is None else prepare_directory(out)
+    directory = begun_directory(out, resume)
     fabric = launched_fabric(precision, device, model)
     settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
     with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
@@ -172,66 +150,6 @@ def _require_many_passes(val_loader: Iterable[Any] | None) -> None:
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
         )
-
-
-def _fit_members(
-    model: nn.Module,
-    count: int,
-    fit_one: Callable[..., FitResult],
-    seed: int,
-    out: str | os.PathLike[str] | None,
-    resume: bool,
-    progress: bool,
-) -> FitResult:
-    """Trains copies of the model one after another, each from a start of its own."""
-    directory = None if out is None else prepare_directory(out)
-    members, history, seconds, peaks = [], list[dict[str, Any]](), 0.0, list[int]()
-    for number in range(count):
-        if progress and int(os.environ.get("RANK", 0)) == 0:
-            print(f"member {number + 1} of {count}", file=sys.stderr)
-        member, member_seed = (
-            copy.deepcopy(model),
-            seed if number == 0 else mixed_seed(seed, number),
-        )
-        if number > 0:
-            with isolated_randomness(next(member.parameters()).device):
-                torch.manual_seed(member_seed)
-                restart_(member)
-        place = None if directory is None else directory / f"member-{number}"
-        result = fit_one(
-            member,
-            seed=member_seed,
-            out=place,
-            resume=resume and place is not None and (place / NAME).exists(),
-        )
-        members.append(member)
-        history += [{"member": number} | row for row in result.history]
-        seconds += result.seconds
-        peaks += [] if result.peak_bytes is None else [result.peak_bytes]
-    if directory is not None:
-        write_history(directory, history)
-    return FitResult(Ensemble(members), history, seconds, max(peaks, default=None))
-
-
-def _fit_stages(
-    model: nn.Module,
-    stages: tuple[Method, int, Method],
-    epochs: int,
-    fit_one: Callable[..., FitResult],
-    out: str | os.PathLike[str] | None,
-    resume: bool,
-) -> FitResult:
-    """Trains by one method and then by another; the first writes into `out/pretraining`."""
-    first, first_epochs, second = stages
-    directory = None if out is None else prepare_directory(out)
-    place = None if directory is None else directory / "pretraining"
-    begun = resume and place is not None and (place / NAME).exists()
-    one = fit_one(model, method=first, epochs=first_epochs, out=place, resume=begun)
-    begun = resume and directory is not None and (directory / NAME).exists()
-    two = fit_one(model, method=second, epochs=epochs, out=directory, resume=begun)
-    history = [{"stage": "pretraining"} | row for row in one.history] + two.history
-    peaks = [peak for peak in (one.peak_bytes, two.peak_bytes) if peak is not None]
-    return FitResult(model, history, one.seconds + two.seconds, max(peaks, default=None))
 
 
 def _begin(

@@ -56,9 +56,10 @@ def fitted_mixture(
     scale = grid.width
     inner = scaled(cells, 1 / scale)
     mixture = split_cells(inner, components)
+    known = 0
     for step in range(iterations):
-        if step % 3 == 0:
-            near = nearest_components(inner.mean, mixture.mean, nearest)
+        if step % 3 == 0 or len(mixture.weight) != known:  # empty ones are dropped as it goes
+            near, known = nearest_components(inner.mean, mixture.mean, nearest), len(mixture.weight)
         mixture = improved(inner, mixture, near)
     return _scaled_mixture(mixture, scale), grid, cells
 

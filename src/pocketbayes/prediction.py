@@ -17,6 +17,7 @@ from pocketbayes.environment import restored_mode
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
 from pocketbayes.layers import bayesian_modules, drawing_by
+from pocketbayes.posteriors.table import tables_with_passes
 from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 from pocketbayes.randomness import isolated_randomness, seed_everything
 from pocketbayes.reuse import repeated_input
@@ -116,8 +117,11 @@ def _passes(model: nn.Module, num_samples: int, estimator: str | None) -> list[n
 def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
     """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
     outputs, copy = [], x.clone()
+    tables = {id(network): tables_with_passes(network) for network in passes}
     with repeated_input(copy):
         for network in passes:
+            for table in tables[id(network)]:
+                table.begin_pass()
             version = copy._version
             with explained_failure(x):
                 outputs.append(require_tensor(network(copy)))

@@ -104,9 +104,10 @@ class Run:
 
     def _set_up(self) -> None:
         """Wraps the loss for its device and processes."""
-        inside = [n for n, m in self.objective.named_modules() if isinstance(m, Posterior)]
+        modules = self.objective.named_modules()
+        inside = tuple(f"{name}." for name, m in modules if isinstance(m, Posterior))
         buffers = [n for n, _ in self.objective.named_buffers()]
-        never_broadcast(self.objective, [n for n in buffers if n.rpartition(".")[0] in inside])
+        never_broadcast(self.objective, [n for n in buffers if n.startswith(inside)])
         self.step_module = self.fabric.setup_module(self._compiled())
 
     def _compiled(self) -> Any:

@@ -5,7 +5,6 @@ go in, a `Plan` comes out.
 """
 
 from dataclasses import dataclass
-from math import log, log2
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pocketbayes.cells import Array, Cells, Grid, chunks, filled_cells, made_grid
+from pocketbayes.cells import Array, Grid
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.merging import merged, taken
 from pocketbayes.mixture import (
@@ -24,10 +23,8 @@ from pocketbayes.mixture import (
     small_components,
     squared_mahalanobis,
 )
-from pocketbayes.rate_distortion import Codebook, assigned_entries, fitted_codebook
 
-_SIDE = 256  # cells of the grid along each axis
-_ENTRY_BITS = 64  # of the table: a mean and a log-std
+SIDE = 256  # cells of the grid along each axis
 _CROWD = 4  # components get at least this many times the smallest allowed cluster
 
 
@@ -59,6 +56,7 @@ class Plan(NamedTuple):
         blend_label: those two.
         blend_share: of the first of them.
         mixture: the components in the (mean, std) plane, or None: the table was not made by one.
+        rate: that labels were chosen by; 0 for a mixture.
     """
 
     mean: Array
@@ -68,7 +66,25 @@ class Plan(NamedTuple):
     blend: Tensor
     blend_label: Tensor
     blend_share: Tensor
-    mixture: Mixture | None
+    mixture: Mixture | None = None
+    rate: float = 0.0
+
+    def keeping_whole(self, place: Tensor) -> "Plan":
+        """The plan with these weights among the outliers."""
+        blended = ~torch.isin(self.blend, place)
+        return self._replace(
+            outlier=torch.cat([self.outlier, place]).unique(),  # type: ignore[no-untyped-call]
+            blend=self.blend[blended],
+            blend_label=self.blend_label[blended],
+            blend_share=self.blend_share[blended],
+        )
+
+    def on(self, device: torch.device) -> "Plan":
+        """The plan with its tensors on this device."""
+        label, outlier, blend, pair, share = (t.to(device) for t in self[2:7])
+        return self._replace(
+            label=label, outlier=outlier, blend=blend, blend_label=pair, blend_share=share
+        )
 
 
 def planned_mixture(mean: Tensor, std: Tensor, gradient: Tensor | None, rules: Rules) -> Plan:
@@ -84,12 +100,12 @@ def planned_mixture(mean: Tensor, std: Tensor, gradient: Tensor | None, rules: R
     place = inside.nonzero().flatten()
     if len(place) == 0:
         raise PocketBayesError(
-            "no weight is left to share: every mean lies beyond outlier_mean; raise it, or set it "
-            "to None"
+            "no weight is left to share: all lie beyond outlier_mean, or in the share "
+            "outlier_gradient; raise the first (None: no limit), lower the second"
         )
     x, y = mean[place], std[place]
     most = max(1, len(place) // (_CROWD * rules.least_members))
-    mixture, grid, cells = fitted_mixture(x, y, min(rules.components, most), _SIDE)
+    mixture, grid, cells = fitted_mixture(x, y, min(rules.components, most), SIDE)
     label = assigned(x, y, mixture, grid, cells).long()
     mixture, label, kept = _without_small(mixture, label, rules.least_members)
     inside[place[~kept]] = False
@@ -136,8 +152,8 @@ def _stands_out(mean: Tensor, gradient: Tensor | None, rules: Rules) -> Tensor:
     count = int(rules.outlier_gradient * len(mean))
     if gradient is not None and count > 0:
         values = gradient.cpu().numpy()
-        border = float(np.partition(values, len(values) - count)[len(values) - count])
-        out |= (gradient >= border) & (gradient > 0)
+        largest = np.argpartition(values, len(values) - count)[len(values) - count :]
+        out[torch.from_numpy(largest[values[largest] > 0]).to(out.device)] = True
     return out
 
 
@@ -186,97 +202,3 @@ def _blended(
     pair, share = blends(x[far], y[far], mixture, grid.width, nearest)
     first = torch.from_numpy(share[:, 0]).to(x)
     return far, torch.from_numpy(pair).to(label.device), first.clamp(0, 1)
-
-
-def planned_codebook(mean: Tensor, std: Tensor, entries: int, rate: float) -> Plan:
-    """A table chosen for bytes and nats together: see `rate_distortion`.
-
-    A weight stays whole where its entry costs more than its own mean, std and place would.
-    """
-    grid = made_grid(mean, std, _SIDE)
-    cells = filled_cells(mean, std, grid)
-    codebook = fitted_codebook(cells, entries, rate)
-    label = assigned_entries(mean, std, codebook, rate, grid, cells)
-    limit = rate * log(2) * bits_of_whole(len(mean))
-    outlier = (_costs(mean, std, label, codebook, rate) > limit).nonzero().flatten()
-    none = outlier.new_empty(0)
-    blank = mean.new_empty(0)
-    pair = none.view(0, 1).expand(0, 2)
-    root = np.sqrt(codebook.variance)
-    return Plan(codebook.mean, root, label, outlier, none, pair, blank, None)
-
-
-def bits_of_whole(weights: int) -> float:
-    """Bits of a weight that does not share: two 32-bit numbers, and its place."""
-    return 64 + log2(max(2, weights))
-
-
-def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: float) -> Tensor:
-    """KL(q_i || N_k) - rate log pi_k of every weight and its entry."""
-    table = torch.from_numpy(
-        np.stack([codebook.mean, codebook.variance, -rate * np.log(codebook.share)], 1)
-    ).to(mean.device)
-    found = torch.empty(len(mean), dtype=torch.float32, device=mean.device)
-    for part in chunks(len(mean)):
-        m, v, index = table[label[part].long()].unbind(1)
-        s2 = std[part].double().square()
-        divergence = ((s2 + (mean[part].double() - m).square()) / v - 1 - (s2 / v).log()) / 2
-        found[part] = (divergence + index).float()
-    return found
-
-
-def planned_to_fit(mean: Tensor, std: Tensor, entries: int, target: int) -> Plan:
-    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes."""
-    rate = rate_for_bytes(mean, std, entries, target)
-    while True:  # cells are coarser than weights, and know of no outliers
-        plan = planned_codebook(mean, std, entries, rate)
-        if coded_bytes(plan) <= target:
-            return plan
-        rate *= 1.05
-
-
-def coded_bytes(plan: Plan) -> float:
-    """Bytes of labels at their entropy, of outliers with their places, and of the table."""
-    plain = torch.ones(len(plan.label), dtype=torch.bool, device=plan.label.device)
-    plain[plan.outlier] = False
-    labels = coded_bits(plan.label, plain, len(plan.mean))
-    whole = len(plan.outlier) * bits_of_whole(len(plan.label))
-    return (labels + whole + _ENTRY_BITS * len(plan.mean)) / 8
-
-
-def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: int = 10) -> float:
-    """About the smallest rate at which labels and table fit into `target` bytes, by bisection.
-
-    They are counted on cells instead of weights.
-    """
-    grid = made_grid(mean, std, _SIDE)
-    cells = filled_cells(mean, std, grid)
-    low, high = log(1e-5), log(1e3)
-    if _bits_on_cells(cells, entries, np.exp(high)) > 8 * target:
-        raise PocketBayesError(
-            f"target_bytes={target} is less than the smallest table for {len(mean)} weights"
-        )
-    for _ in range(steps):
-        middle = (low + high) / 2
-        fits = _bits_on_cells(cells, entries, np.exp(middle)) <= 8 * target
-        low, high = (low, middle) if fits else (middle, high)
-    return float(np.exp(high))
-
-
-def _bits_on_cells(cells: Cells, entries: int, rate: float) -> float:
-    codebook = fitted_codebook(cells, entries, rate, tolerance=1e-4)
-    share = codebook.share
-    return float(-(share * np.log2(share)).sum() * cells.size.sum()) + _ENTRY_BITS * len(share)
-
-
-def coded_bits(label: Tensor, plain: Tensor, entries: int) -> float:
-    """The entropy of the labels that are read, in bits for all of them together."""
-    count = torch.bincount(label[plain].long(), minlength=entries).double()
-    used = count[count > 0]
-    return float(-(used * (used / used.sum()).log2()).sum())
-
-
-def nearest_entries(mean: Tensor, std: Tensor, table: Codebook, rate: float) -> Tensor:
-    """The entry of least KL(q_i || N_k) - rate log pi_k for every weight."""
-    grid = made_grid(mean, std, _SIDE)
-    return assigned_entries(mean, std, table, rate, grid, filled_cells(mean, std, grid))

@@ -40,15 +40,15 @@ class TrainOptions:
         model: your own network as package.module:factory, or
         method: how to train
         out: directory of the run; default runs/DATA-MODEL-METHOD.
-        epochs: passes over the data; 0 stores the weights it starts from.
+        epochs: passes over the data; 0 stores what the method starts from.
         batch_size: examples per step and process; default 128, less for small data.
         validation: share of the training data held back, to log and to report.
         augment: crop and mirror images, as far as that suits the data.
         normalize: data (the data set's own means and stds) or imagenet.
         weights: safetensors file with weights of the plain network to start from.
-        start: run or model file with posteriors of the same network to go on from.
+        parent: run or model file with posteriors of the same network to go on from.
         estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean;
-            default lrt, or as in --start.
+            default lrt, or as in --parent.
         prior_std: std of every weight's prior; default 0.05 for classes, 0.3 for values.
         bias: make biases Bayesian as well.
         num_samples: draws per prediction when the finished model is measured.
@@ -70,7 +70,7 @@ class TrainOptions:
     augment: bool = True
     normalize: str = "data"
     weights: Path | None = None
-    start: Path | None = None
+    parent: Path | None = None
     estimator: str | None = None
     prior_std: float | None = None
     bias: bool = False
@@ -94,8 +94,13 @@ class TrainOptions:
             require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
-        if self.start is not None and self.weights is not None:
-            raise UsageError("--start and --weights both say where to begin: give one of them")
+        if self.parent is not None:
+            for name in ("weights", "prior_std", "bias"):
+                if getattr(self, name) not in (None, False):
+                    raise UsageError(
+                        f"--{name.replace('_', '-')} is for a fresh network, --parent for one that "
+                        "has posteriors: give one of them"
+                    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Plan:
         """
         options, method = self.options, self.method
         wide = _PRIOR_STDS[likelihood]
-        if options.prior_std is None:
+        if options.prior_std is None and options.parent is None:
             options = replace(options, prior_std=wide)
         if likelihood == "gaussian" and hasattr(method, "beta") and "beta" not in self.given:
             method = replace(method, beta=_BETA_FOR_VALUES)  # type: ignore[call-arg]

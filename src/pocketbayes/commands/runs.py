@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-from pocketbayes.checkpoints import NAME as CHECKPOINT
-from pocketbayes.checkpoints import prepare_directory, write_atomically
+from pocketbayes.checkpoints import checkpoints_in, prepare_directory, write_atomically
 from pocketbayes.errors import PocketBayesError
 
 CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
@@ -31,8 +30,8 @@ def write_config(directory: Path, config: Mapping[str, Any]) -> None:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether training has left something to go on from, in one network or in a member."""
-    return any(True for place in ("", "member-*/") for _ in directory.glob(place + CHECKPOINT))
+    """Whether training has left something to go on from, in any of its stages or members."""
+    return bool(checkpoints_in(directory))
 
 
 def read_run_config(directory: Path) -> dict[str, Any]:

@@ -29,11 +29,12 @@ from pocketbayes.commands.runs import (
     write_config,
     write_metrics,
 )
+from pocketbayes.composition import FitResult
 from pocketbayes.convert import bayesianize_
 from pocketbayes.data import MemoryLoader, with_validation
 from pocketbayes.description import describe
 from pocketbayes.evaluation import evaluate
-from pocketbayes.fitting import FitResult, fit
+from pocketbayes.fitting import fit
 from pocketbayes.flags import UsageError
 from pocketbayes.flops import training_flops
 from pocketbayes.layers import set_estimator
@@ -152,9 +153,9 @@ def _trained(
 
 
 def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
-    """The network with fresh posteriors, or with those of `--start`."""
+    """The network with fresh posteriors, or with those of `--parent`."""
     options = plan.options
-    if options.start is None:
+    if options.parent is None:
         return bayesianize_(
             net,
             prior_std=cast(float, options.prior_std),
@@ -162,12 +163,12 @@ def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
             estimator=options.estimator or "lrt",
             bias=options.bias,
         )
-    start = options.start
-    model = load(start / MODEL if start.is_dir() else start, net).to(train.device)
+    parent = options.parent
+    model = load(parent / MODEL if parent.is_dir() else parent, net).to(train.device)
     known = describe(model)
     if known.preprocess is not None and known.preprocess != train.preprocess:
         raise UsageError(
-            f"{options.start} was trained on data prepared otherwise (see pocketbayes inspect): "
+            f"{parent} was trained on data prepared otherwise (see pocketbayes inspect): "
             "give the same --data, --validation and --normalize as then"
         )
     if options.estimator is not None:

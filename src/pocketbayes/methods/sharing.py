@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.codebooks import nearest_entries, planned_codebook, planned_to_fit
 from pocketbayes.convert import named_posteriors, replace_posterior
-from pocketbayes.environment import agreed
+from pocketbayes.environment import agreed, agreed_object
 from pocketbayes.errors import (
     PocketBayesError,
     require_choice,
@@ -23,14 +24,7 @@ from pocketbayes.posteriors.conversions import is_trainable
 from pocketbayes.posteriors.parts import Blends, Support, Whole
 from pocketbayes.posteriors.table import DRAWS
 from pocketbayes.rate_distortion import Codebook
-from pocketbayes.weight_sharing import (
-    Plan,
-    Rules,
-    nearest_entries,
-    planned_codebook,
-    planned_mixture,
-    planned_to_fit,
-)
+from pocketbayes.weight_sharing import Plan, Rules, planned_mixture
 
 OBJECTIVES = ("mixture", "rate_distortion")
 Own = Gaussian | Sparse
@@ -53,7 +47,7 @@ class Sharing(VariationalMethod):
             far fewer random numbers, but fully correlated weights; train with it, too).
         outlier_mean: larger absolute means stay whole. The paper: 0.2. None: no limit.
         outlier_gradient: share of weights, of the largest gradients, that stay whole. The paper:
-            0.01. 0 spares the pass over the data.
+            0.01. With 0, and no merging or `merge_gradient=1`, the pass over the data is spared.
         least_members: smaller clusters stay whole. The paper: 30 and 20.
         blend_beyond: squared Mahalanobis distance from which a weight is blended of two entries.
             The paper: 5.991, outside of 95%. None: no blends.
@@ -67,7 +61,8 @@ class Sharing(VariationalMethod):
         merge_variance: the same of the components' variance. The paper gives no value.
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
         target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
-            coded weights (labels at their entropy, outliers, the table) fit; overrides `rate`.
+            weights of an ideal code (labels at their entropy, outliers, the table) fit; overrides
+            `rate`. Not the size of the file, in which labels are not coded yet.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
@@ -145,21 +140,26 @@ class Sharing(VariationalMethod):
         own = {
             name: q
             for name, q in named_posteriors(model)
-            if isinstance(q, Gaussian | Sparse) and is_trainable(q)
+            if isinstance(q, Gaussian | Sparse) and q.mean.requires_grad
         }
         if not own:
             raise PocketBayesError("nothing to share: no posterior of the model learns")
         mean, std = _joined(own)
-        needed = (
-            self.objective == "mixture" and min(1 - self.outlier_gradient, self.merge_gradient) < 1
-        )
+        needed = self.objective == "mixture" and self._asks_for_gradients
         gradient = _in_a_row(own, beginning.mean_gradients()) if needed else None
         plan = self.planned(mean, std, gradient)
+        plan = agreed_object(plan.on(torch.device("cpu"))).on(mean.device)
+        parts = dict(zip(own, _parts(own), strict=True))
+        plan = plan.keeping_whole(_padding(model, own, parts))
         table = _table(plan, next(iter(own.values())).mean, self.draw)
-        for (name, q), part in zip(own.items(), _parts(own), strict=True):
-            replace_posterior(model, name, _shared(q, table, plan, part, mean, std))
+        for name, q in own.items():
+            replace_posterior(model, name, _shared(q, table, plan, parts[name]))
         if self.reassign_every:
-            beginning.memory.update(mean=mean, std=std)
+            beginning.memory.update(mean=mean, std=std, rate=torch.tensor(plan.rate))
+
+    @property
+    def _asks_for_gradients(self) -> bool:
+        return self.outlier_gradient > 0 or (self.merge != "none" and self.merge_gradient < 1)
 
     def planned(self, mean: Tensor, std: Tensor, gradient: Tensor | None = None) -> Plan:
         """The table for these weights, and what each of them is in it."""
@@ -185,8 +185,8 @@ class Sharing(VariationalMethod):
         count = torch.stack([q.count for q in shared]).double().sum(0).clamp(min=1e-3)
         arrays = [table.mean.double(), (2 * table.log_std.double()).exp(), count / count.sum()]
         codebook = Codebook(*(array.cpu().numpy() for array in arrays))
-        rate = self.rate if self.objective == "rate_distortion" else 0.0
-        label = nearest_entries(memory["mean"], memory["std"], codebook, rate)
+        rate = float(memory["rate"])
+        label = agreed(nearest_entries(memory["mean"], memory["std"], codebook, rate))
         begin = 0
         for q in shared:
             q.relabel_(label[begin : begin + q.num_active])
@@ -215,11 +215,22 @@ def _table(plan: Plan, like: Tensor, draw: str) -> Table:
     return Table(mean, std.log(), draw)
 
 
-def _shared(own: Own, table: Table, plan: Plan, part: slice, mean: Tensor, std: Tensor) -> Shared:
+def _padding(model: nn.Module, own: dict[str, Own], parts: dict[str, slice]) -> Tensor:
+    """Places of the padding rows of embeddings, which must stay what they are."""
+    found = [torch.empty(0, dtype=torch.int64)]
+    for name, q in own.items():
+        row = getattr(model.get_submodule(name.rpartition(".")[0]), "padding_idx", None)
+        if row is not None and isinstance(q, Gaussian) and q.mean.dim() == 2:
+            first = parts[name].start + row % q.shape[0] * q.shape[1]
+            found.append(torch.arange(first, first + q.shape[1]))
+    return torch.cat(found).to(next(iter(own.values())).mean.device)
+
+
+def _shared(own: Own, table: Table, plan: Plan, part: slice) -> Shared:
     """One tensor's share of the plan."""
     outlier, blend = (_inside(place, part) for place in (plan.outlier, plan.blend))
-    whole, like = plan.outlier[outlier], table.mean
-    outliers = Whole(whole - part.start, mean[whole].to(like), std[whole].log().to(like))
+    whole, like = plan.outlier[outlier] - part.start, table.mean
+    outliers = Whole(whole, *(t.detach().reshape(-1)[whole] for t in (own.mean, own.log_std)))
     blends = Blends(
         plan.blend[blend] - part.start, plan.blend_label[blend], plan.blend_share[blend].to(like)
     )

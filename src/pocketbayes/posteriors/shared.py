@@ -43,8 +43,8 @@ class Shared(Posterior):
     blend: Tensor
     blend_label: Tensor
     blend_share: Tensor
-    count: Tensor
     index: Tensor | None
+    _count: Tensor | None
 
     def __init__(
         self,
@@ -59,7 +59,6 @@ class Shared(Posterior):
         super().__init__(prior_std, like=table.mean)
         outliers, blends = outliers or no_outliers(table.mean), blends or no_blends(table.mean)
         self.table = table
-        table.users += 1
         self._shape = torch.Size(shape)
         self.structure = None if support is None else support.structure
         self.register_buffer("label", label.to(label_type(len(table))))
@@ -70,10 +69,23 @@ class Shared(Posterior):
         self.register_buffer("blend_share", blends.share)
         self.outlier_mean = nn.Parameter(outliers.mean, table.mean.requires_grad)
         self.outlier_log_std = nn.Parameter(outliers.log_std, table.mean.requires_grad)
-        self.register_buffer("count", self._counted(len(table)), persistent=False)
+        self.register_buffer("_count", None, persistent=False)
+
+    @property
+    def count(self) -> Tensor:
+        """How many weights look at each entry; of a blend, its shares. Made when first wanted."""
+        if self._count is None:
+            self._count = self._counted(len(self.table))
+        return self._count
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        """Moves everything, and converts all but the counts: a smaller type might not hold them."""
+        count, self._count = self._count, None
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._count = None if count is None else count.to(self.label.device)
+        return self
 
     def _counted(self, entries: int) -> Tensor:
-        """How many weights look at each entry; of a blend, its shares."""
         plain = torch.ones(len(self.label), dtype=torch.bool, device=self.label.device)
         plain[self.outlier] = False
         plain[self.blend] = False
@@ -81,7 +93,7 @@ class Shared(Posterior):
         share = self.blend_share.double()
         for column, part in enumerate((share, 1 - share)):
             count.index_add_(0, self.blend_label[:, column].int(), part)
-        return count.to(self.prior_std.dtype)
+        return count.to(torch.promote_types(self.prior_std.dtype, torch.float32))
 
     @property
     def shape(self) -> torch.Size:
@@ -151,13 +163,18 @@ class Shared(Posterior):
         """KL(q || N(0, p^2)): sum_k n_k KL(N_k || N(0, p^2)), plus that of the outliers.
 
         A blend counts with its shares, an upper bound. Where draws are shared, an entry is one
-        random number with one such prior: it counts once in the whole network.
+        random number with one such prior: the sum over a network counts its table once.
         """
-        prior = self.prior(prior_std)
-        times = self.count if self.is_independent else 1 / self.table.users
-        each = gaussian_kls(self.table.mean, self.table.log_std, prior)
-        own = gaussian_kl(self.outlier_mean, self.outlier_log_std, prior)
-        return (times * each).sum() + own
+        return self.table_kl(prior_std) + self.outlier_kl(prior_std)
+
+    def table_kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """The part of the table: each entry as often as it is drawn."""
+        each = gaussian_kls(self.table.mean, self.table.log_std, self.prior(prior_std))
+        return (self.count * each).sum() if self.is_independent else each.sum()
+
+    def outlier_kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """The part of the weights that stay whole."""
+        return gaussian_kl(self.outlier_mean, self.outlier_log_std, self.prior(prior_std))
 
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The log-stds of the table and of the outliers."""
@@ -175,7 +192,7 @@ class Shared(Posterior):
     def relabel_(self, label: Tensor) -> None:
         """Gives every weight another entry; outliers and blends stay what they are."""
         self.label.copy_(label)
-        self.count.copy_(self._counted(len(self.table)))
+        self.count.copy_(self._counted(len(self.table)))  # in place: compiled code knows it
 
     def arrays(self) -> dict[str, Tensor]:
         """Labels, outliers, blends, support and prior; the table is stored by itself."""
@@ -213,6 +230,15 @@ class Shared(Posterior):
         self, state_dict: Mapping[str, Any], prefix: str, *others: Any
     ) -> None:
         """Takes a state with other numbers of entries, outliers and blends, too."""
+        code, mean, label = (
+            state_dict.get(prefix + name) for name in ("table.code", "table.mean", "label")
+        )
+        if isinstance(code, Tensor) and int(code) != int(self.table.code):
+            return  # the table says so, and nothing here is changed
+        if not _are_below(label, mean):
+            others[-1].append(f"{prefix}label names entries that the table does not have")
+            return
+        self._count = None
         for name in ("label", "outlier", "blend", "blend_label", "blend_share"):
             stored = state_dict.get(prefix + name)
             if isinstance(stored, Tensor) and (name != "label" or stored.shape == self.label.shape):
@@ -223,9 +249,13 @@ class Shared(Posterior):
                 fresh = old.detach().new_zeros(len(stored))
                 setattr(self, name, nn.Parameter(fresh, old.requires_grad))
         super()._load_from_state_dict(state_dict, prefix, *others)
-        mean = state_dict.get(prefix + "table.mean")
-        entries = len(mean) if isinstance(mean, Tensor) else len(self.table)
-        self.count = self._counted(entries)
+
+
+def _are_below(label: Tensor | None, mean: Tensor | None) -> bool:
+    """Whether these labels, if there are any, name entries of a table with these means."""
+    if label is None or mean is None or label.numel() == 0:
+        return True
+    return 0 <= int(label.min()) <= int(label.max()) < len(mean)
 
 
 def label_type(entries: int) -> torch.dtype:
@@ -235,5 +265,7 @@ def label_type(entries: int) -> torch.dtype:
 
 def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
     """KL(N(m, s^2) || N(0, p^2)) = [r - 1 - log r + (m / p)^2] / 2 each, r = s^2 / p^2."""
+    wide = torch.promote_types(mean.dtype, torch.float32)
+    mean, log_std, prior_std = (t.to(wide) for t in (mean, log_std, prior_std))
     log_ratio = 2 * (log_std - prior_std.log())
     return (log_ratio.expm1() - log_ratio + (mean / prior_std).square()) / 2

@@ -17,8 +17,10 @@ _COPIES = 32  # of the table on a GPU, where gradients of one entry would queue 
 class Table(nn.Module):
     """Entries N(mean_k, exp(log_std_k)^2), one object for all posteriors that look into it.
 
-    With `draw="shared"` an entry is drawn once in a pass of the network, for all its weights.
-    A pass ends when a posterior asks for its second draw.
+    With `draw="shared"` an entry is drawn once in a pass of the network, for all its weights. A
+    pass ends when a posterior asks for its second draw, when the draw is differentiated, when
+    parameters change, and at `begin_pass`, which `fit` and `predict` call. Activation
+    checkpointing, which runs parts of a pass again, does not go with it.
     """
 
     array_names = ("mean", "log_std", "draw")
@@ -31,9 +33,7 @@ class Table(nn.Module):
         code = torch.tensor(DRAWS.index(draw), device=mean.device)
         self.register_buffer("code", code)  # part of the state, so that no other draw is taken
         self.draw = draw
-        self.users = 0
-        self._asked: set[int] = set()
-        self._drawn: tuple[tuple[int, int, bool], Tensor] | None = None
+        self.begin_pass()
 
     def __len__(self) -> int:
         """The number of entries."""
@@ -48,14 +48,32 @@ class Table(nn.Module):
         return reparameterised(mean, log_std, generator)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def begin_pass(self, _: object = None) -> None:
+        """Forgets the last draw."""
+        self._asked: set[int] = set()
+        self._drawn: tuple[object, Tensor] | None = None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _pass(self, asker: int, generator: torch.Generator | None) -> Tensor:
         """The draw of all entries in this pass; a new one if the asker has had it already."""
-        state = (self.mean._version, self.log_std._version, torch.is_grad_enabled())
+        state = (
+            *((id(p), p._version, p.dtype, p.device) for p in (self.mean, self.log_std)),
+            torch.is_grad_enabled(),
+            torch._C._functorch.maybe_current_level(),
+        )
         if self._drawn is None or self._drawn[0] != state or asker in self._asked:
-            self._drawn = state, reparameterised(self.mean, self.log_std, generator)
-            self._asked = set()
+            self.begin_pass()
+            drawn = reparameterised(self.mean, self.log_std, generator)
+            if drawn.requires_grad:
+                drawn.register_hook(self.begin_pass)  # type: ignore[no-untyped-call]
+            self._drawn = state, drawn
         self._asked.add(asker)
         return self._drawn[1]
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        """Moves or converts the table; draws of what it was are forgotten."""
+        self.begin_pass()
+        return super()._apply(*args, **kwargs)  # type: ignore[no-any-return, no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins with a pass of its own."""
@@ -80,6 +98,7 @@ class Table(nn.Module):
         self, state_dict: Mapping[str, Any], prefix: str, *others: Any
     ) -> None:
         """Takes a state of another number of entries, too, but of no other kind of draw."""
+        self.begin_pass()
         mean, code = (state_dict.get(prefix + name) for name in ("mean", "code"))
         if isinstance(code, Tensor) and int(code) != int(self.code):
             others[-1].append(f"{prefix[:-1]} is a table with another draw than {self.draw!r}")
@@ -97,7 +116,12 @@ def looked_up(values: Tensor, label: Tensor) -> Tensor:
     On a GPU the sum goes through copies of the table: millions of weights that add to one address
     would wait for each other.
     """
-    if not values.is_cuda or not values.requires_grad:
+    if not (values.is_cuda and values.requires_grad and torch.is_grad_enabled()):
         return values.index_select(0, label)
     copy = torch.arange(len(label), dtype=label.dtype, device=label.device) % _COPIES
     return values.repeat(_COPIES).index_select(0, label + copy * len(values))
+
+
+def tables_with_passes(model: nn.Module) -> tuple[Table, ...]:
+    """The tables of a model that are drawn once in a pass."""
+    return tuple(m for m in model.modules() if isinstance(m, Table) and m.draw == "shared")
