@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "dropout": "",
     "ensembles": "description",
     "methods": "allocation codebooks convert criteria description dropout environment exchange"
-    " merging posteriors rate_distortion repacking weight_sharing",
+    " inclusion merging posteriors rate_distortion repacking weight_sharing",
     "optimizers": "convert description methods",
     "predictive": "",
     "prediction": "convert description dropout elbo ensembles environment estimators layers"
@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
+    "pruning": "convert posteriors",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
@@ -75,7 +76,7 @@ MAY_IMPORT = {
     "models": "",
     "flops": "environment layers methods randomness",
     "": "auditing codec composition convert counting elbo evaluation figures fitting flops"
-    " methods prediction predictive quantization",
+    " methods prediction predictive pruning quantization",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

@@ -1,5 +1,6 @@
 """Switched weights: exact KL, switches that hold for whole inputs and outputs, and gradients."""
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ import pocketbayes as pb
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.inclusion import log_odds_of
 from pocketbayes.methods import MeanField
+from pocketbayes.methods.spike_slab import gain_of
 from pocketbayes.optimizers import make_optimizers
 from pocketbayes.posteriors import SpikeSlab
 
@@ -70,7 +72,7 @@ def test_draws_have_the_moments_with_and_without_gradients(granularity, smooth):
     if not smooth:
         zero = draws == 0
         share = zero.double().mean(0)
-        off = 1 - q._each(q.inclusion.detach()).expand(3, 4)
+        off = 1 - q.each(q.inclusion.detach()).expand(3, 4)
         assert ((share - off).abs() / (off * (1 - off) / n).sqrt()).max() < 5.2
         if granularity != "weight":  # all weights of a switch go together
             axis = 2 if granularity == "output" else 1
@@ -157,6 +159,143 @@ def test_the_gradient_of_a_switch_is_what_its_moments_say(granularity):
         total = (m * p * x).sum(1, keepdim=True)
         want = (v * x**2 + (1 - 2 * p) * (m * x) ** 2 + 2 * total * m * x).sum(0)
     torch.testing.assert_close(found, want, rtol=0.12, atol=0.12 * want.abs().max().item())
+
+
+def regression(n=80, d=6, seed=0):
+    """Correlated inputs, some of which matter; the noise is known to no one."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    x[:, 1] = 0.4 * x[:, 0] + 0.9 * x[:, 1]
+    truth = torch.tensor([0.8, 0, -0.5, 0, 0, 0.12], dtype=torch.float64)[:d]
+    return x, x @ truth + 0.5 * torch.randn(n, generator=generator, dtype=torch.float64)
+
+
+def exact_inclusion(x, y, noise, slab, prior):
+    """Posterior inclusion probabilities, summed over all 2^d models."""
+    n, d = x.shape
+    weights, inside = [], []
+    for model in itertools.product((0, 1), repeat=d):
+        keep = torch.tensor(model, dtype=torch.bool)
+        eye = torch.eye(n, dtype=torch.float64)
+        covariance = noise**2 * eye + slab**2 * x[:, keep] @ x[:, keep].T
+        density = torch.distributions.MultivariateNormal(torch.zeros_like(y), covariance)
+        chance = sum(math.log(prior if k else 1 - prior) for k in model)
+        weights.append(density.log_prob(y).item() + chance)
+        inside.append(keep.double())
+    return torch.softmax(torch.tensor(weights, dtype=torch.float64), 0) @ torch.stack(inside)
+
+
+@pytest.mark.parametrize("granularity", ["weight", "input"])
+def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity):
+    """Against the sum over all 64 models, at the noise that training found."""
+    x, y = regression()
+    torch.manual_seed(0)
+    model = pb.bayesianize_(nn.Linear(6, 1, bias=False).double(), prior_std=0.7, std_init=0.05)
+    method = pb.SpikeSlab(
+        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=1e-2, std_lr=1e-2, hold=0.2
+    )
+    data = [(x, y[:, None])]
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": len(y)}
+    pb.fit(model, data, method, epochs=1500, **options)
+    q = dict(pb.named_posteriors(model))["weight"]
+    noise = model.noise_log_std.exp().item()
+    want = exact_inclusion(x, y, noise, 0.7, 0.3)
+    got = q.inclusion.detach().flatten()
+    assert ((got > 0.5) == (want > 0.5)).all()
+    assert (got - want).abs().max() < 0.15
+
+
+def test_switches_hold_still_at_first_and_the_prior_is_learned():
+    x, y = regression()
+    data = [(x, y[:, None])]
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": len(y)}
+
+    def fitted(**fields):
+        torch.manual_seed(0)
+        model = pb.bayesianize_(nn.Linear(6, 1, bias=False).double(), prior_std=0.7)
+        pb.fit(model, data, pb.SpikeSlab(beta=1.0, **fields), epochs=200, **options)
+        return dict(pb.named_posteriors(model))["weight"]
+
+    still = fitted(hold=1.0, initial_inclusion=0.9)
+    assert torch.allclose(still.inclusion, torch.tensor(0.9, dtype=torch.float64))
+    learned = fitted(learn_inclusion=True, inclusion=0.9)
+    assert torch.sigmoid(learned.prior_log_odds).item() == pytest.approx(
+        learned.inclusion.mean().item(), abs=0.02
+    )
+
+
+def test_the_gain_is_the_slope_without_the_prior():
+    """By autograd: the loss' slope in the log-odds, and the likelihood's slope in p."""
+    q = posterior("output")
+    n, beta = 50.0, 0.7
+    weight = torch.randn(3, 4, dtype=torch.float64)
+
+    def likelihood(p):
+        return (q.each(p) * q.mean.detach() * weight).sum()
+
+    loss = -likelihood(q.inclusion) / n + beta / n * q.kl()
+    (slope,) = torch.autograd.grad(loss, q.log_odds)
+    p = q.inclusion.detach().requires_grad_()
+    (want,) = torch.autograd.grad(likelihood(p), p)
+    torch.testing.assert_close(gain_of(q, slope.detach() * n, beta).detach(), want)
+
+
+@every_granularity
+@pytest.mark.parametrize("density", [None, 0.3])
+def test_pruning_keeps_what_is_on(granularity, density, tmp_path):
+    torch.manual_seed(0)
+    model = pb.bayesianize_(nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 4)))
+    data = [(torch.randn(40, 10), torch.randint(4, (40,)))]
+    options = {"progress": False, "dataset_size": 40}
+    pb.fit(model, data, pb.SpikeSlab(granularity=granularity), epochs=0, **options)
+    with torch.no_grad():
+        for _, q in pb.named_posteriors(model):
+            q.log_odds.copy_(torch.randn_like(q.log_odds))
+    before = dict(pb.named_posteriors(model))
+    assert pb.prune_(model, density) is model
+    for name, q in pb.named_posteriors(model):
+        was = before[name]
+        there = q.moments()[1] > 0
+        if density is None:
+            assert torch.equal(there, was.each(was.log_odds >= 0).expand(was.shape))
+        torch.testing.assert_close(q.expectation()[there], was.mean[there])
+    kept = sum(q.num_active for _, q in pb.named_posteriors(model))
+    if density is not None:
+        assert kept == pytest.approx(0.3 * 280, abs=21)
+    pb.fit(model, data, pb.MeanField(), epochs=1, **options)
+    assert sum(q.num_active for _, q in pb.named_posteriors(model)) == kept
+    with pytest.raises(PocketBayesError, match="nothing to prune"):
+        pb.prune_(model)
+
+
+def test_a_tensor_never_loses_its_last_switch():
+    model = pb.bayesianize_(nn.Linear(5, 2))
+    data = [(torch.randn(8, 5), torch.randint(2, (8,)))]
+    pb.fit(model, data, pb.SpikeSlab(), epochs=0, progress=False, dataset_size=8)
+    q = dict(pb.named_posteriors(model))["weight"]
+    with torch.no_grad():
+        q.log_odds.copy_(-torch.arange(1.0, 11).view(2, 5))
+    pb.prune_(model)
+    assert dict(pb.named_posteriors(model))["weight"].num_active == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"inclusion": 0.0}, {"inclusion": 1.0}, {"initial_inclusion": 1.5}, {"granularity": "row"},
+     {"hold": 2.0}, {"step": 0.0}, {"averaging": 1.0}],
+)  # fmt: skip
+def test_configs_refuse_nonsense(fields):
+    with pytest.raises(PocketBayesError, match=next(iter(fields))):
+        pb.SpikeSlab(**fields)
+
+
+def test_a_sparse_model_is_refused():
+    model = pb.bayesianize_(nn.Linear(20, 10))
+    data = [(torch.randn(8, 20), torch.randint(10, (8,)))]
+    options = {"progress": False, "dataset_size": 8}
+    pb.fit(model, data, pb.Subspace(density=0.5), epochs=0, **options)
+    with pytest.raises(PocketBayesError, match="sparse already"):
+        pb.fit(model, data, pb.SpikeSlab(), epochs=0, **options)
 
 
 def test_log_odds_have_no_optimiser():

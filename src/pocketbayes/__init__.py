@@ -36,6 +36,7 @@ _HOME = {
     "RigL": "methods",
     "Sharing": "methods",
     "SharingSummary": "counting",
+    "SpikeSlab": "methods",
     "Subspace": "methods",
     "TrainingError": "errors",
     "TrainingFlops": "flops",
@@ -49,6 +50,7 @@ _HOME = {
     "load": "codec",
     "named_posteriors": "convert",
     "predict": "prediction",
+    "prune_": "pruning",
     "quantize_": "quantization",
     "replace_posterior": "convert",
     "save": "codec",
@@ -84,10 +86,12 @@ if TYPE_CHECKING:
         MeanField,
         RigL,
         Sharing,
+        SpikeSlab,
         Subspace,
     )
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
+    from pocketbayes.pruning import prune_
     from pocketbayes.quantization import Quantization, quantize_
 
 

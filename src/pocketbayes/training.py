@@ -192,7 +192,8 @@ class Run:
             with self.fabric.autocast():
                 return dense_gradients(self.objective, x, y, estimator)
 
-        moment = Moment(self.at.step, progress, self.optimizers, gradients, self.at.memory)
+        size = self.settings.dataset_size
+        moment = Moment(self.at.step, progress, self.optimizers, gradients, self.at.memory, size)
         resized = self.settings.method.after_step(self.model, moment)
         if resized and self.fabric.world_size > 1:
             self._set_up()

@@ -7,6 +7,7 @@ from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
 from pocketbayes.methods.rigl import RigL
 from pocketbayes.methods.sharing import Sharing
+from pocketbayes.methods.spike_slab import SpikeSlab
 from pocketbayes.methods.subspace import Subspace
 
 METHODS: dict[str, type[Method]] = {
@@ -16,6 +17,7 @@ METHODS: dict[str, type[Method]] = {
     "mean-field": MeanField,
     "rigl": RigL,
     "sharing": Sharing,
+    "spike-slab": SpikeSlab,
     "subspace": Subspace,
 }
 
@@ -30,5 +32,6 @@ __all__ = [
     "Moment",
     "RigL",
     "Sharing",
+    "SpikeSlab",
     "Subspace",
 ]

@@ -27,6 +27,7 @@ class Moment:
             also those that are not there, averaged over processes. An extra pass: the network's
             own state, its gradients and the run's noise stay as they are.
         memory: tensors to keep from step to step; they are part of the checkpoint.
+        dataset_size: number of training examples.
     """
 
     step: int
@@ -34,6 +35,7 @@ class Moment:
     optimizers: Sequence[torch.optim.Optimizer]
     dense_gradients: Callable[[str | None], Gradients]
     memory: dict[str, Tensor]
+    dataset_size: int
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,11 @@ class SpikeSlab(Posterior):
 
     def expectation(self) -> Tensor:
         """E[w] = p mean."""
-        return self._each(self.inclusion) * self.mean
+        return self.each(self.inclusion) * self.mean
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """E[w] = p m and Var[w] = p v + p (1 - p) m^2, of each weight alone."""
-        _, variance = switched_moments(*self._open(), self._each(self.inclusion))
+        _, variance = switched_moments(*self._open(), self.each(self.inclusion))
         return self.expectation(), variance
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -97,13 +97,13 @@ class SpikeSlab(Posterior):
         """
         if not torch.is_grad_enabled():
             theta = reparameterised(self.mean, self.log_std, generator)
-            return theta * self._each(torch.bernoulli(self.inclusion, generator=generator))
+            return theta * self.each(torch.bernoulli(self.inclusion, generator=generator))
         if self.is_independent:
             mean, variance = self.moments()
             tiny = torch.finfo(variance.dtype).tiny
             return reparameterised(mean, variance.clamp_min(tiny).log() / 2, generator)
         theta = reparameterised(self.mean, self.log_std, generator)
-        return theta * self._each(soft_switch(self.inclusion, generator))
+        return theta * self.each(soft_switch(self.inclusion, generator))
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """Sum over switches of p KL(slab || N(0, prior_std^2)) + KL(Bern(p) || Bern(q))."""
@@ -122,7 +122,7 @@ class SpikeSlab(Posterior):
         others = [axis for axis in range(values.dim()) if axis != self.axis]
         return values.sum(others) if others else values
 
-    def _each(self, switches: Tensor) -> Tensor:
+    def each(self, switches: Tensor) -> Tensor:
         """One value per switch, in a shape that goes with the weights."""
         if self.is_independent:
             return switches

@@ -1,0 +1,123 @@
+"""Spike-and-slab variational inference: which weights, inputs and outputs are there at all."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.convert import named_posteriors, replace_posterior
+from pocketbayes.errors import PocketBayesError, require_choice, require_number
+from pocketbayes.inclusion import MOST_LOG_ODDS, log_odds_of, stationary_log_odds
+from pocketbayes.methods.base import Moment, VariationalMethod, unshare_
+from pocketbayes.posteriors import Gaussian, Packed
+from pocketbayes.posteriors import SpikeSlab as Switched
+from pocketbayes.posteriors.conversions import is_trainable
+from pocketbayes.posteriors.spike_slab import GRANULARITIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpikeSlab(VariationalMethod):
+    """Spike-and-slab VI (Saha et al. 2024): a switch in front of each weight, input or output.
+
+    Minimises E_q[-log p(D | w)] + beta [p KL(slab || prior) + KL(Bern(p) || Bern(inclusion))],
+    means and stds by gradients, each p by damped steps towards its closed-form optimum
+    logit p = logit inclusion - KL + gain / beta. `prune_` then drops what is off.
+
+    Attributes:
+        inclusion: prior probability that a switch is on.
+        granularity: what has a switch: "weight", "input" (a feature, or channel: selects features)
+            or "output" (a unit, or filter: makes the network smaller). Biases go one by one.
+        initial_inclusion: probability that a switch is on at first.
+        hold: share of training before switches move; the network must fit first.
+        step: part of the way to its optimum that a switch goes in one optimiser step.
+        averaging: weight of the past in the running mean of gains.
+        learn_inclusion: set the prior probability to the mean of all p, after every epoch.
+    """
+
+    inclusion: float = 0.1
+    granularity: str = "weight"
+    initial_inclusion: float = 0.98
+    hold: float = 0.3
+    step: float = 0.05
+    averaging: float = 0.95
+    learn_inclusion: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("inclusion", "initial_inclusion"):
+            value = getattr(self, name)
+            require_number(value, f"SpikeSlab.{name}", above=0)
+            if value >= 1:
+                raise PocketBayesError(f"SpikeSlab.{name} must be below 1; got {value}")
+        require_choice(self.granularity, "SpikeSlab.granularity", GRANULARITIES)
+        require_number(self.hold, "SpikeSlab.hold", least=0, most=1)
+        require_number(self.step, "SpikeSlab.step", above=0, most=1)
+        require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
+
+    def start(self, model: nn.Module) -> None:
+        """Puts a switch in front of every Gaussian that learns."""
+        super().start(model)
+        unshare_(model)
+        for name, q in list(named_posteriors(model)):
+            if isinstance(q, Packed):
+                raise PocketBayesError(
+                    f"{name} is sparse already: spike-and-slab decides that itself, so start from "
+                    "a dense model"
+                )
+            if isinstance(q, Gaussian) and is_trainable(q):
+                replace_posterior(model, name, self._switched(q, *self._layout(model, name, q)))
+
+    def _layout(self, model: nn.Module, name: str, q: Gaussian) -> tuple[str, int]:
+        """What a tensor's switches are for, and the axis that they lie along."""
+        if self.granularity == "weight" or q.mean.dim() < 2:
+            return "weight", 0
+        owner = model.get_submodule(name.rpartition(".")[0])
+        swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd)
+        return self.granularity, int((self.granularity == "input") != swapped)
+
+    def _switched(self, q: Gaussian, granularity: str, axis: int) -> Switched:
+        mean = q.mean.detach()
+        groups = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
+        log_odds = mean.new_full(groups, log_odds_of(self.initial_inclusion))
+        prior = mean.new_tensor(log_odds_of(self.inclusion))
+        log_std = q.log_std.detach().clone()
+        return Switched(q.mean, log_std, log_odds, q.prior_std.clone(), prior, granularity, axis)
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module, moment: Moment) -> bool:
+        """Moves every switch towards its optimum; none of them belongs to an optimiser."""
+        beta = self.kl_weight(moment.progress)
+        moves = moment.progress >= self.hold and beta > 0
+        for name, q in named_posteriors(model):
+            if isinstance(q, Switched) and q.log_odds.grad is not None:
+                slope, q.log_odds.grad = q.log_odds.grad, None
+                if moves:
+                    gain = gain_of(q, slope * moment.dataset_size, beta)
+                    known = moment.memory.get(name)
+                    mean = gain if known is None else known.lerp(gain, 1 - self.averaging)
+                    moment.memory[name] = mean
+                    divergence = q.of_groups(q.slab_kls())
+                    best = stationary_log_odds(q.prior_log_odds, divergence, mean, beta)
+                    q.log_odds.lerp_(best, self.step)
+        return False
+
+    @torch.no_grad()
+    def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
+        """Sets the prior to the mean of all p, if it is to be learned."""
+        found = [q for _, q in named_posteriors(model) if isinstance(q, Switched)]
+        if not self.learn_inclusion or not memory or not found:
+            return
+        switches = torch.cat([q.inclusion.flatten() for q in found])
+        log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))
+        for q in found:
+            q.prior_log_odds.copy_(log_odds)
+
+
+def gain_of(q: Switched, slope: Tensor, beta: float) -> Tensor:
+    """d E[log p(D | w)] / dp of each switch, from the slope of the whole loss in its log-odds.
+
+    The slope is p (1 - p) [-gain + beta (KL + a - b)] with a and b the log-odds of q and prior.
+    """
+    p = torch.sigmoid(q.log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
+    toward_prior = q.of_groups(q.slab_kls()) + q.log_odds - q.prior_log_odds
+    return beta * toward_prior - slope / (p * (1 - p))
