@@ -520,13 +520,13 @@ def test_the_demo(work):
         assert f"{row['file_bytes']:,}" in text
     sizes = {row["method"]: row["file_bytes"] for row in table["rows"]}
     assert sizes["subspace"] < sizes["deterministic"] < sizes["mean-field"]
-    assert sizes["subspace-sharing"] < sizes["subspace"]
+    assert sizes["sharing"] < sizes["deterministic"] / 2
     with Image.open(work / "demo" / "demo.png") as picture:
         assert picture.width > 800
     assert "% aleatoric" in text or "% epistemic" in text
     pictures = [work / "demo" / f"digit-{n}.png" for n in (1, 2, 3)]
     shown = re.findall(r"written as (\d)", text)
-    rows = json.loads(call("predict", "demo/subspace.pocket", *pictures, "--json", cwd=work).stdout)
+    rows = json.loads(call("predict", "demo/sharing.pocket", *pictures, "--json", cwd=work).stdout)
     assert [row["class"] for row in rows["predictions"]][:2] == shown[:2]
     assert rows["predictions"][2]["sure"] is False
 

@@ -31,7 +31,7 @@ SHOWN: dict[str, tuple[Method, ...]] = {
     "deterministic": (Deterministic(),),
     "mean-field": (MeanField(),),
     "subspace": (Subspace(density=0.1),),
-    "subspace-sharing": (Subspace(density=0.1), Sharing(components=100, least_members=5)),
+    "sharing": (MeanField(), Sharing(objective="rate_distortion", components=256)),
 }
 _LATER = 6  # every method but the first gets this part of the epochs
 _SHADES = " ░▒▓█"

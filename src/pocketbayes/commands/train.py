@@ -38,7 +38,7 @@ from pocketbayes.fitting import fit
 from pocketbayes.flags import UsageError
 from pocketbayes.flops import training_flops
 from pocketbayes.layers import set_estimator
-from pocketbayes.methods import Method
+from pocketbayes.methods import Method, Sharing
 from pocketbayes.methods.exchanging import ExchangingMethod
 
 _EVALUATION_BATCH = 500
@@ -51,6 +51,8 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     out = options.out or Path("runs", f"{options.data}-{options.model}-{options.method}")
     first = int(os.environ.get("RANK", 0)) == 0
     directory = out if resume or not first else new_directory(out)
+    if first:
+        _note_untrained_stds(plan)
     device = chosen_device(options.device)
     train, validation = _opened(plan, device)
     plan = plan.suited_to(train.likelihood)
@@ -84,6 +86,17 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         report["validation"] = in_units(record.to_dict(), train.preprocess)
     write_metrics(directory, report)
     return report
+
+
+def _note_untrained_stds(plan: Plan) -> None:
+    """Says so if weights are to be shared whose stds nothing has trained."""
+    method = plan.method
+    if isinstance(method, Sharing) and plan.options.parent is None and not method.pretrain_epochs:
+        print(
+            "note: these weights have stds that were never trained; sharing is meant for a trained "
+            "model: say --parent RUN, or --pretrain-epochs",
+            file=sys.stderr,
+        )
 
 
 def launched_processes(plan: Plan) -> int | None:
