@@ -298,6 +298,21 @@ def test_a_sparse_model_is_refused():
         pb.fit(model, data, pb.SpikeSlab(), epochs=0, **options)
 
 
+def test_other_methods_ask_for_pruning_first():
+    model = pb.bayesianize_(nn.Linear(20, 10))
+    data = [(torch.randn(8, 20), torch.randint(10, (8,)))]
+    options = {"progress": False, "dataset_size": 8, "epochs": 0}
+    pb.fit(model, data, pb.SpikeSlab(), **options)
+    for method in (pb.Subspace(), pb.RigL(), pb.Sharing()):
+        with pytest.raises(PocketBayesError, match="prune_"):
+            pb.fit(model, data, method, **options)
+    with pytest.raises(PocketBayesError, match="one by one"):
+        pb.fit(model, data, pb.DeepEnsemble(), **options)
+    pb.fit(model, data, pb.SpikeSlab(), **options)
+    pb.fit(model, data, pb.MeanField(), **options)
+    pb.fit(pb.prune_(model, 0.5), data, pb.Sharing(least_members=2), **options)
+
+
 def test_log_odds_have_no_optimiser():
     layer, _ = switched("linear", "output")
     groups = [g for o in make_optimizers(layer, MeanField()) for g in o.param_groups]

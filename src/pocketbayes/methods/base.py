@@ -157,8 +157,12 @@ class VariationalMethod(Method):
 
 
 def unshare_(model: nn.Module) -> None:
-    """Gives every weight a mean and std of its own again."""
+    """Gives every weight a mean and std of its own again; an error where weights have switches."""
     for name, posterior in list(named_posteriors(model)):
+        if any(True for _ in posterior.switch_parameters()):
+            raise PocketBayesError(
+                f"the weights of {name} have switches: prune_(model) first, then they are sparse"
+            )
         replace_posterior(model, name, as_own(posterior))
 
 

@@ -12,7 +12,7 @@ from pocketbayes.description import NOISE
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.deterministic import Deterministic
-from pocketbayes.posteriors import Packed, Posterior, Shared
+from pocketbayes.posteriors import Packed, Posterior, Shared, SpikeSlab
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +58,13 @@ def restart_(model: nn.Module) -> None:
 
 def _require_resets(model: nn.Module) -> None:
     """Every parameter needs a module, its own or one around it, that can draw it anew."""
-    if any(isinstance(posterior, Packed | Shared) for _, posterior in named_posteriors(model)):
+    if any(
+        isinstance(posterior, Packed | Shared | SpikeSlab)
+        for _, posterior in named_posteriors(model)
+    ):
         raise PocketBayesError(
-            "a deep ensemble starts every member afresh, which a sparse or shared network cannot: "
-            "train the members one by one, each from a network of its own"
+            "a deep ensemble starts every member afresh, which a sparse, shared or switched "
+            "network cannot: train the members one by one, each from a network of its own"
         )
     covered: set[int] = set()
     for module in model.modules():

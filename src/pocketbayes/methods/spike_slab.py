@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.inclusion import MOST_LOG_ODDS, log_odds_of, stationary_log_odds
-from pocketbayes.methods.base import Moment, VariationalMethod, unshare_
+from pocketbayes.methods.base import Moment, VariationalMethod
 from pocketbayes.posteriors import Gaussian, Packed
 from pocketbayes.posteriors import SpikeSlab as Switched
-from pocketbayes.posteriors.conversions import is_trainable
+from pocketbayes.posteriors.conversions import as_own, is_trainable
 from pocketbayes.posteriors.spike_slab import GRANULARITIES
 
 
@@ -57,8 +57,8 @@ class SpikeSlab(VariationalMethod):
     def start(self, model: nn.Module) -> None:
         """Puts a switch in front of every Gaussian that learns."""
         super().start(model)
-        unshare_(model)
         for name, q in list(named_posteriors(model)):
+            q = as_own(q)
             if isinstance(q, Packed):
                 raise PocketBayesError(
                     f"{name} is sparse already: spike-and-slab decides that itself, so start from "
