@@ -66,6 +66,7 @@ MAY_IMPORT = {
     "tables": "",
     "plots": "extras",
     "planes": "plots",
+    "features": "convert description plots posteriors",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
     "commands": "checkpoints codec composition convert data description environment evaluation"
@@ -75,8 +76,8 @@ MAY_IMPORT = {
     "__main__": "cli",
     "models": "",
     "flops": "environment layers methods randomness",
-    "": "auditing codec composition convert counting elbo evaluation figures fitting flops"
-    " methods prediction predictive pruning quantization",
+    "": "auditing codec composition convert counting elbo evaluation features figures"
+    " fitting flops methods prediction predictive pruning quantization",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

@@ -24,6 +24,7 @@ _HOME = {
     "DataError": "errors",
     "DeepEnsemble": "methods",
     "Deterministic": "methods",
+    "FeatureReport": "features",
     "FileSummary": "codec",
     "FitResult": "composition",
     "FormatError": "errors",
@@ -44,6 +45,7 @@ _HOME = {
     "audit": "auditing",
     "bayesianize_": "convert",
     "evaluate": "evaluation",
+    "feature_report": "features",
     "fit": "fitting",
     "inspect": "codec",
     "kl": "elbo",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from pocketbayes.evaluation import Record, evaluate
+    from pocketbayes.features import FeatureReport, feature_report
     from pocketbayes.figures import weight_figures
     from pocketbayes.fitting import fit
     from pocketbayes.flops import TrainingFlops, training_flops

@@ -1,0 +1,83 @@
+"""Which inputs matter: inclusion probabilities by feature, with the names of the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from pocketbayes.convert import named_posteriors
+from pocketbayes.description import describe
+from pocketbayes.errors import PocketBayesError, printable
+from pocketbayes.plots import COLOURS
+from pocketbayes.posteriors import SpikeSlab
+
+_WIDEST = 40
+
+
+@dataclass(frozen=True)
+class FeatureReport:
+    """How likely it is that each input is used; prints as a table.
+
+    Attributes:
+        probabilities: by feature, the most likely first. Of a column with several values, which
+            takes one input per value, the probability of its likeliest one.
+    """
+
+    probabilities: Mapping[str, float]
+
+    def chosen(self, least: float = 0.5) -> list[str]:
+        """The features that are more likely in than out."""
+        return [name for name, p in self.probabilities.items() if p >= least]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {"features": dict(self.probabilities), "chosen": self.chosen()}
+
+    def draw(self, axes: Any, most: int = 30) -> None:
+        """Bars of the likeliest features, with a line at one half."""
+        shown = list(self.probabilities.items())[:most][::-1]
+        colours = [COLOURS[0] if p >= 0.5 else "0.7" for _, p in shown]
+        axes.barh([name for name, _ in shown], [p for _, p in shown], color=colours)
+        axes.axvline(0.5, color="0.4", linewidth=1, linestyle="--")
+        axes.set(xlim=(0, 1), xlabel="probability that the input is used")
+        axes.set_title("Which inputs matter?", fontsize=10)
+
+    def __str__(self) -> str:
+        width = min(_WIDEST, max(map(len, self.probabilities), default=7))
+        lines = [
+            f"{printable(name)[:width]:<{width}}  {p:6.3f}  {'█' * round(20 * p)}".rstrip()
+            for name, p in self.probabilities.items()
+        ]
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def feature_report(model: nn.Module) -> FeatureReport:
+    """How likely each input is used by a model that `SpikeSlab(granularity="input")` has trained.
+
+    Names come from the table that the model was trained on; without one, inputs have numbers.
+
+    Example:
+        >>> report = feature_report(model)
+        >>> report.chosen()
+    """
+    first = next((q for _, q in named_posteriors(model)), None)
+    if not isinstance(first, SpikeSlab) or first.granularity != "input":
+        raise PocketBayesError(
+            "the first layer has no switches of inputs: train with "
+            'method=SpikeSlab(granularity="input"), and report before prune_'
+        )
+    owners = input_names(describe(model).preprocess, len(first.log_odds))
+    best: dict[str, float] = {}
+    for name, p in zip(owners, first.inclusion.tolist(), strict=True):
+        best[name] = max(p, best.get(name, 0.0))
+    return FeatureReport(dict(sorted(best.items(), key=lambda item: -item[1])))
+
+
+def input_names(preprocess: Mapping[str, Any] | None, inputs: int) -> list[str]:
+    """The feature that each input belongs to; a column of words has an input for each word."""
+    columns = (preprocess or {}).get("columns", [])
+    names = [c["name"] for c in columns for _ in range(len(c.get("values", (0,))))]
+    return names if len(names) == inputs else [f"input {k}" for k in range(inputs)]

@@ -1,0 +1,70 @@
+"""Which inputs matter: names, order, and a regression whose answer is known."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import pocketbayes as pb
+from pocketbayes.description import update_description
+from pocketbayes.features import input_names
+from pocketbayes.plots import new_figure
+
+
+def model(inputs=5):
+    torch.manual_seed(0)
+    net = pb.bayesianize_(nn.Sequential(nn.Linear(inputs, 8), nn.ReLU(), nn.Linear(8, 1)))
+    data = [(torch.randn(20, inputs), torch.randn(20, 1))]
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": 20, "epochs": 0}
+    pb.fit(net, data, pb.SpikeSlab(granularity="input"), **options)
+    return net
+
+
+COLUMNS = [
+    {"name": "age", "mean": 0.0, "std": 1.0},
+    {"name": "town", "values": ["a", "b", "c"]},
+    {"name": "rooms", "mean": 0.0, "std": 1.0},
+]
+
+
+def test_columns_of_words_count_by_their_likeliest_value():
+    net = model()
+    update_description(net, preprocess={"kind": "table", "columns": COLUMNS})
+    with torch.no_grad():
+        net[0].posterior("weight").log_odds.copy_(torch.tensor([-1.0, -3, 2, -3, 0.5]))
+    report = pb.feature_report(net)
+    assert list(report.probabilities) == ["town", "rooms", "age"]
+    assert report.probabilities["town"] == pytest.approx(torch.sigmoid(torch.tensor(2.0)).item())
+    assert report.chosen() == ["town", "rooms"]
+    assert json.loads(json.dumps(report.to_dict()))["chosen"] == ["town", "rooms"]
+    assert str(report).splitlines()[0].startswith("town")
+    _, (axes,) = new_figure(1)
+    report.draw(axes, most=2)
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["rooms", "town"]
+
+
+def test_without_names_inputs_have_numbers():
+    assert input_names(None, 2) == ["input 0", "input 1"]
+    assert input_names({"columns": COLUMNS}, 5) == ["age", "town", "town", "town", "rooms"]
+    assert input_names({"columns": COLUMNS}, 4)[0] == "input 0"
+    assert "input 4" in pb.feature_report(model()).probabilities
+
+
+def test_other_models_are_refused():
+    net = pb.bayesianize_(nn.Linear(4, 2))
+    with pytest.raises(pb.PocketBayesError, match="switches of inputs"):
+        pb.feature_report(net)
+
+
+def test_the_relevant_inputs_of_a_linear_model_are_found():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 20, generator=generator)
+    y = x[:, 2] - 0.7 * x[:, 11] + 0.5 * x[:, 17] + 0.3 * torch.randn(300, generator=generator)
+    torch.manual_seed(0)
+    net = pb.bayesianize_(nn.Linear(20, 1), prior_std=0.5)
+    loader = DataLoader(TensorDataset(x, y[:, None]), 100, shuffle=True)
+    method = pb.SpikeSlab(granularity="input", inclusion=0.1, beta=1.0, lr=1e-2, warmup=0.2)
+    pb.fit(net, loader, method, epochs=200, likelihood="gaussian", progress=False)
+    assert sorted(pb.feature_report(net).chosen()) == ["input 11", "input 17", "input 2"]
