@@ -58,8 +58,8 @@ MAY_IMPORT = {
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
     " methods optimizers posteriors progress standing",
     "composition": "checkpoints ensembles methods randomness",
-    "fitting": "batches composition description elbo ensembles environment gradients methods"
-    " randomness training",
+    "fitting": "batches checkpoints composition description elbo ensembles environment"
+    " gradients methods randomness training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
     "data": "extras progress",
     "extras": "",

@@ -36,21 +36,16 @@ class FitResult:
     peak_bytes: int | None
 
 
-def begun_directory(
-    out: str | os.PathLike[str] | None, resume: bool, parts: bool = False
-) -> Path | None:
-    """The run's directory; a new run leaves no checkpoint of an old one in it.
+def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | None:
+    """The directory of a run of several; if it is new, no checkpoint of an old one is left in it.
 
-    Args:
-        out: where the run is stored; None: nowhere.
-        resume: whether it goes on with what is there.
-        parts: whether it consists of stages or members, which have checkpoints of their own.
+    Parts that have not begun yet would else be resumed from another run's.
     """
     if out is None:
         return None
     directory = prepare_directory(out)
     if not resume and int(os.environ.get("RANK", 0)) == 0:
-        for path in checkpoints_in(directory) if parts else [directory / NAME]:
+        for path in checkpoints_in(directory):
             path.unlink(missing_ok=True)
     return directory
 
@@ -65,7 +60,7 @@ def fit_members(
     progress: bool,
 ) -> FitResult:
     """Trains copies of the model one after another, each from a start of its own."""
-    directory = begun_directory(out, resume, parts=True)
+    directory = begun_directory(out, resume)
     members, history, seconds, peaks = [], list[dict[str, Any]](), 0.0, list[int]()
     for number in range(count):
         if progress and int(os.environ.get("RANK", 0)) == 0:
@@ -104,7 +99,7 @@ def fit_stages(
 ) -> FitResult:
     """Trains by one method and then by another; the first writes into `out/pretraining`."""
     first, first_epochs, second = stages
-    directory = begun_directory(out, resume, parts=True)
+    directory = begun_directory(out, resume)
     place = None if directory is None else directory / "pretraining"
     begun = resume and place is not None and (place / NAME).exists()
     one = fit_one(model, method=first, epochs=first_epochs, out=place, resume=begun)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.batches import Batches, dataset_size_of, unpack
-from pocketbayes.composition import FitResult, begun_directory, fit_members, fit_stages
+from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.composition import FitResult, fit_members, fit_stages
 from pocketbayes.description import add_noise_parameter, noise_log_std, update_description
 from pocketbayes.elbo import (
     LIKELIHOODS,
@@ -123,7 +124,7 @@ def fit(
     if stages is not None:
         return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
     size = dataset_size_of(train_loader, dataset_size)
-    directory = begun_directory(out, resume)
+    directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
     settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
     with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
