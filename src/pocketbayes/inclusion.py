@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MOST_LOG_ODDS = 12.0
+# Of switches that are drawn in training: the noise in their gains grows like 1 / (p (1 - p)).
+MOST_DRAWN_LOG_ODDS = 5.0
 
 
 def bernoulli_kl(log_odds: Tensor, prior_log_odds: Tensor) -> Tensor:
@@ -33,7 +35,11 @@ def soft_switch(inclusion: Tensor, generator: torch.Generator | None = None) -> 
 
 
 def stationary_log_odds(
-    prior_log_odds: Tensor, divergence: Tensor, gain: Tensor, beta: float | Tensor
+    prior_log_odds: Tensor,
+    divergence: Tensor,
+    gain: Tensor,
+    beta: float | Tensor,
+    most: float = MOST_LOG_ODDS,
 ) -> Tensor:
     """Where the ELBO at temperature beta is stationary in p: logit q - KL + gain / beta.
 
@@ -42,9 +48,10 @@ def stationary_log_odds(
         divergence: KL of the slab's Gaussians to their prior, summed over the group.
         gain: d E[log p(D | w)] / dp of the whole data, summed over the group.
         beta: the KL's weight.
+        most: bound on either side.
     """
     found = prior_log_odds - divergence + gain / beta
-    return found.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
+    return found.clamp(-most, most)
 
 
 def narrow_spike_log_odds(

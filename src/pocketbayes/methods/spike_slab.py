@@ -7,7 +7,12 @@ from torch import Tensor, nn
 
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
-from pocketbayes.inclusion import MOST_LOG_ODDS, log_odds_of, stationary_log_odds
+from pocketbayes.inclusion import (
+    MOST_DRAWN_LOG_ODDS,
+    MOST_LOG_ODDS,
+    log_odds_of,
+    stationary_log_odds,
+)
 from pocketbayes.methods.base import Moment, VariationalMethod
 from pocketbayes.posteriors import Gaussian, Packed
 from pocketbayes.posteriors import SpikeSlab as Switched
@@ -39,7 +44,7 @@ class SpikeSlab(VariationalMethod):
     initial_inclusion: float = 0.98
     hold: float = 0.3
     step: float = 0.05
-    averaging: float = 0.95
+    averaging: float = 0.99
     learn_inclusion: bool = False
 
     def __post_init__(self) -> None:
@@ -97,7 +102,8 @@ class SpikeSlab(VariationalMethod):
                     mean = gain if known is None else known.lerp(gain, 1 - self.averaging)
                     moment.memory[name] = mean
                     divergence = q.of_groups(q.slab_kls())
-                    best = stationary_log_odds(q.prior_log_odds, divergence, mean, beta)
+                    most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
+                    best = stationary_log_odds(q.prior_log_odds, divergence, mean, beta, most)
                     q.log_odds.lerp_(best, self.step)
         return False
 
