@@ -1,14 +1,14 @@
-"""What the CIFAR-10 benchmarks share: arguments, data, training, and measuring from the file.
+"""What the image benchmarks share: arguments, data, training, and measuring from the file.
 
-DATA holds CIFAR-10 and optionally SVHN's test set, in any form that `open_dataset` reads. Every
-record is that of the last epoch; the test set chooses nothing.
+DATA holds CIFAR-10 (or MNIST) and optionally SVHN's test set, in any form that `open_dataset`
+reads. Every record is that of the last epoch; the test set chooses nothing.
 """
 
 import argparse
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ _VALIDATION = 5_000
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """The arguments of every CIFAR-10 benchmark."""
+    """The arguments of every image benchmark."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--root", type=Path, required=True)
+    made.add_argument("--data", default="cifar10", choices=("cifar10", "mnist"))
     made.add_argument("--model", default="resnet18", choices=MODELS)
     made.add_argument("--epochs", type=int, default=60)
     made.add_argument("--batch", type=int, default=512)
@@ -61,12 +62,14 @@ class Sets:
 def open_sets(a: argparse.Namespace) -> Sets:
     """The sets on the device: the test set or, to choose settings, a part of the training set."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    train = _images("cifar10", "train", a, device)
+    train = _images(a.data, "train", a, device)
+    if a.data == "mnist":
+        train = replace(train, augmentation=("crop",))  # digits have a margin of 4 pixels
     if a.validation:
         cut = len(train) - min(_VALIDATION, len(train) // 2)
         train, held = train.subset(range(cut)), train.subset(range(cut, len(train)))
         return Sets(train, MemoryLoader(held, 500), None, device)
-    test = MemoryLoader(_images("cifar10", "test", a, device), 500)
+    test = MemoryLoader(_images(a.data, "test", a, device), 500)
     return Sets(train, test, None if a.no_ood else _outside(a, device, train), device)
 
 
@@ -93,7 +96,10 @@ def train(
 ) -> tuple[pb.FitResult, dict[str, Any]]:
     """A network trained by `method`, and what that took."""
     torch.manual_seed(seed)
-    net = build_network(a.model, **options).to(sets.device, memory_format=torch.channels_last)
+    shape = sets.train.preprocess["shape"]
+    net = build_network(a.model, input_shape=shape, **options).to(
+        sets.device, memory_format=torch.channels_last
+    )
     model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=estimator)
     loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
     if sets.device == "cuda":
