@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import pocketbayes as pb
+from pocketbayes import reuse
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table
 from pocketbayes.posteriors.conversions import as_own, as_point
@@ -232,6 +233,25 @@ def test_the_kl_of_shared_draws_follows_what_is_left_of_them():
     first = of(model)[0]
     pb.replace_posterior(model, "2.weight", as_own(of(model)[1]))
     torch.testing.assert_close(pb.kl(model), first.kl() + of(model)[1].kl())
+
+
+@pytest.mark.parametrize("draw", ["independent", "shared"])
+def test_many_samples_remember_no_more_than_one(draw):
+    posterior, x = shared(table(draw=draw)), torch.zeros(1)
+    with torch.no_grad(), reuse.repeated_input(x):
+        posterior.sample()
+        known = len(reuse._current.get().known)
+        first, second = posterior.sample(), posterior.sample()
+        assert len(reuse._current.get().known) == known
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("entries", [5, 70_000])
+def test_a_draw_leaves_labels_as_they_are(entries):
+    posterior = shared(table(entries))
+    before = posterior.label.clone()
+    posterior.sample()
+    assert torch.equal(posterior.label, before)
 
 
 def test_counts_are_too_large_for_small_types():

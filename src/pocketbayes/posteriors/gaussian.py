@@ -78,11 +78,15 @@ class Gaussian(Posterior):
 
 def reparameterised(mean: Tensor, log_std: Tensor, generator: torch.Generator | None) -> Tensor:
     """mean + exp(log_std) * eps, eps ~ N(0, 1)."""
+    return noisy(mean, remembered(("std", log_std), log_std.exp), generator)
+
+
+def noisy(mean: Tensor, std: Tensor, generator: torch.Generator | None) -> Tensor:
+    """mean + std * eps, eps ~ N(0, 1)."""
     if generator is None:
         noise = normal_like(mean)
     else:
         noise = torch.empty_like(mean).normal_(generator=generator)
-    std = remembered(("std", log_std), log_std.exp)
     return torch.addcmul(mean, std, noise)
 
 

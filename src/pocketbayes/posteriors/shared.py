@@ -145,19 +145,43 @@ class Shared(Posterior):
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """One draw; a blend first chooses which of its two entries it is this time."""
-        values = self.table.drawn(self._chosen_labels(generator), self, generator)
+        draw = self._drawn_apart if self.is_independent else self._drawn_together
+        return self.placed(draw(generator))
+
+    def _drawn_apart(self, generator: torch.Generator | None) -> Tensor:
+        values = reparameterised(*remembered(("own", self.label), self._own), generator)
+        if len(self.blend) == 0:
+            return values
+        blended = self.table.drawn_apart(self._chosen_labels(generator), generator)
+        return values.index_copy_(0, self.blend, blended)
+
+    def _own(self) -> tuple[Tensor, Tensor]:
+        """Mean and log-std of every weight; those of blends mean nothing."""
+        table, label = self.table, self._numbered()
+        mean = looked_up(torch.cat([table.mean, self.outlier_mean]), label)
+        return mean, looked_up(torch.cat([table.log_std, self.outlier_log_std]), label)
+
+    def _drawn_together(self, generator: torch.Generator | None) -> Tensor:
+        entries = self.table.drawn_together(self, generator)
         own = reparameterised(self.outlier_mean, self.outlier_log_std, generator)
-        return self.placed(values.index_copy(0, self.outlier, own))
+        label = remembered(("label", self.label), self._numbered)
+        values = looked_up(torch.cat([entries, own]), label)
+        if len(self.blend) == 0:
+            return values
+        blended = entries.index_select(0, self._chosen_labels(generator))
+        return values.index_copy_(0, self.blend, blended)
+
+    def _numbered(self) -> Tensor:
+        """Labels, those of outliers counted on from the last entry."""
+        behind = torch.arange(len(self.outlier), dtype=torch.int32, device=self.label.device)
+        label = self.label.to(torch.int32, copy=True)
+        return label.index_copy_(0, self.outlier, behind + len(self.table))
 
     def _chosen_labels(self, generator: torch.Generator | None) -> Tensor:
-        label = self.label.int()
-        if len(self.blend) == 0:
-            return label
-        chance = torch.rand(len(self.blend), device=label.device, generator=generator)
+        """The entry that each blend is this time."""
+        chance = torch.rand(len(self.blend), device=self.label.device, generator=generator)
         first, second = self.blend_label.int().unbind(1)
-        return label.index_copy(
-            0, self.blend, torch.where(chance < self.blend_share, first, second)
-        )
+        return torch.where(chance < self.blend_share, first, second)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)): sum_k n_k KL(N_k || N(0, p^2)), plus that of the outliers.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import require_real_arrays
-from pocketbayes.posteriors.gaussian import reparameterised
+from pocketbayes.posteriors.gaussian import noisy, reparameterised
 
 DRAWS = ("independent", "shared")
 _COPIES = 32  # of the table on a GPU, where gradients of one entry would queue up
@@ -39,13 +39,15 @@ class Table(nn.Module):
         """The number of entries."""
         return len(self.mean)
 
-    def drawn(self, label: Tensor, asker: object, generator: torch.Generator | None) -> Tensor:
-        """A draw for each label: its own, or the one that its entry has in this pass."""
-        if self.draw == "shared":
-            values: Tensor = self._pass(id(asker), generator)
-            return values.index_select(0, label)
-        mean, log_std = looked_up(self.mean, label), looked_up(self.log_std, label)
-        return reparameterised(mean, log_std, generator)
+    def drawn_together(self, asker: object, generator: torch.Generator | None) -> Tensor:
+        """The draw that each entry has in this pass."""
+        drawn: Tensor = self._pass(id(asker), generator)
+        return drawn
+
+    def drawn_apart(self, label: Tensor, generator: torch.Generator | None) -> Tensor:
+        """A draw for each label."""
+        mean, log_std = (values.index_select(0, label) for values in (self.mean, self.log_std))
+        return noisy(mean, log_std.exp(), generator)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def begin_pass(self, _: object = None) -> None:
