@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.log_uniform import LogUniform
 from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.shared import Shared
@@ -45,7 +46,7 @@ def as_own(posterior: Posterior) -> Posterior:
 
 
 def as_spread(posterior: Posterior, std: float) -> Posterior:
-    """A point with this std around it; a sparse one on the same support."""
+    """A point with this std around it, a sparse one on its support; Gaussian priors throughout."""
     if isinstance(posterior, Point):
         return Gaussian.around(posterior.mean, std, float(posterior.prior_std))
     if isinstance(posterior, SparsePoint):
@@ -54,7 +55,19 @@ def as_spread(posterior: Posterior, std: float) -> Posterior:
         log_std = torch.full_like(mean, log(std))
         trainable = q.mean.requires_grad
         return Sparse(index, mean, log_std, q.shape, q.prior_std, q.structure, trainable)
-    return posterior
+    return as_gaussian(posterior) if isinstance(posterior, LogUniform) else posterior
+
+
+def as_log_uniform(posterior: Gaussian) -> LogUniform:
+    """The same Gaussian under a log-uniform prior."""
+    q = posterior
+    return _frozen_as(q, LogUniform(q.mean, q.log_std.detach().clone(), q.prior_std.clone()))
+
+
+def as_gaussian(posterior: LogUniform) -> Gaussian:
+    """The same Gaussian under its Gaussian prior."""
+    q = posterior
+    return _frozen_as(q, Gaussian(q.mean, q.log_std.detach().clone(), q.prior_std.clone()))
 
 
 def as_dense(posterior: Packed) -> Gaussian | Point:
