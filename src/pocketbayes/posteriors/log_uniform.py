@@ -1,4 +1,4 @@
-"""Gaussians under a prior that is flat in log |w|: what such a prior does not need goes to noise."""
+"""Gaussians under a prior that is flat in log |w|: weights without use end up as noise."""
 
 import torch
 import torch.nn.functional as F
