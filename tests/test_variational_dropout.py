@@ -149,3 +149,24 @@ def test_training_keeps_the_inputs_that_matter():
     weight = model.posterior("weight")
     assert weight.index.tolist() == kept
     torch.testing.assert_close(weight.expectation()[0], truth, atol=0.08, rtol=0)
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path):
+    class Stopping(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            if self.passes == 4:
+                raise KeyboardInterrupt
+            return super().__iter__()
+
+    options = OPTIONS | {"method": pb.VariationalDropout(), "epochs": 4}
+    whole = pb.fit(net(), DATA, **options).model
+    with pytest.raises(KeyboardInterrupt):
+        pb.fit(net(), Stopping(DATA), out=tmp_path, checkpoint_minutes=1e-9, **options)
+    again = pb.fit(net(), DATA, out=tmp_path, resume=True, **options).model
+    for (_, one), (_, other) in zip(*map(pb.named_posteriors, (whole, again)), strict=True):
+        assert type(other) is LogUniform
+        assert torch.equal(one.mean, other.mean)
+        assert torch.equal(one.log_std, other.log_std)

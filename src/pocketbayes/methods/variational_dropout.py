@@ -17,8 +17,11 @@ class VariationalDropout(VariationalMethod):
 
     Minimises E_q[-log p(D | w)] + beta KL(q || p), p(log |w|) = constant. The prior wants
     alpha = std^2 / mean^2 large; `prune_` then drops every weight with log alpha of 3 or more.
-    Vectors (biases) keep their Gaussian prior.
+    Vectors (biases) keep their Gaussian prior. `beta` is 1, as in the paper; the less it is, the
+    more weights stay.
     """
+
+    beta: float = 1.0
 
     def start(self, model: nn.Module) -> None:
         """Puts the prior on every Gaussian that learns and has two axes or more."""
