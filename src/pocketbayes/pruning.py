@@ -105,18 +105,20 @@ def prune_(
     require_choice(within, "within", SCOPES)
     _check_amount(density, budget, loader)
     by = _chosen_score(model, by)
-    parts = _parts(model, by, with_own_threshold=density is None and budget is None)
+    unsaid = density is None and budget is None
+    parts = _parts(model, by, with_own_threshold=unsaid)
+    if unsaid:
+        least = _OWN_THRESHOLDS[by]
+        _keep_(model, parts, {name: units_above(p.score, least) for name, p in parts.items()})
+        return model
     groups = _groups(parts, within)
-    if budget is not None and loader is not None:
+    if density is not None:
+        _require_enough(groups, density)
+        _keep_(model, parts, _masks(groups, density))
+    elif budget is not None and loader is not None:
         tops = [_own_density(parts, by)] if by in _OWN_THRESHOLDS else []
         measure = measurement(model, loader, num_samples, seed)
         _keep_within_budget_(model, parts, groups, tops, budget, measure)
-    elif density is not None:
-        _require_enough(groups, density)
-        _keep_(model, parts, _masks(groups, density))
-    else:
-        least = _OWN_THRESHOLDS[by]
-        _keep_(model, parts, {name: units_above(p.score, least) for name, p in parts.items()})
     return model
 
 
@@ -151,27 +153,36 @@ def _chosen_score(model: nn.Module, by: str | None) -> str:
 
 def _parts(model: nn.Module, by: str, with_own_threshold: bool) -> dict[str, Part]:
     """Every tensor that this score may prune, by name."""
-    kinds: tuple[type[Posterior], ...] = (SpikeSlab,) if by == "inclusion" else ()
-    if with_own_threshold and by == "snr":
-        kinds = (LogUniform,)
     found = {
         name: _part(name, q, by)
         for name, q in named_posteriors(model)
-        if (isinstance(q, kinds) if kinds else len(q.shape) > 1)
+        if _takes_part(q, by, with_own_threshold)
     }
-    if with_own_threshold and (by == "magnitude" or not found):
-        raise PocketBayesError(
-            "nothing to prune: no switches or log-uniform priors say which weights may go, so say "
-            "how many: density=0.05, or budget=0.005 with loader=validation_loader"
-        )
     if not found:
-        hint = 'train with method=SpikeSlab() first, or say by="snr" or by="magnitude"'
-        raise PocketBayesError(
-            f"nothing to prune: no weight has a switch; {hint}"
-            if by == "inclusion"
-            else "nothing to prune: all posteriors are those of vectors, such as biases, which stay"
-        )
+        raise PocketBayesError(f"nothing to prune: {_why_nothing(by, with_own_threshold)}")
     return found
+
+
+def _takes_part(q: Posterior, by: str, with_own_threshold: bool) -> bool:
+    if by == "inclusion":
+        return isinstance(q, SpikeSlab)
+    if with_own_threshold:
+        return by == "snr" and isinstance(q, LogUniform)
+    return len(q.shape) > 1
+
+
+def _why_nothing(by: str, with_own_threshold: bool) -> str:
+    if by == "inclusion":
+        return (
+            "no weight has a switch; train with method=SpikeSlab() first, or say "
+            'by="snr" or by="magnitude"'
+        )
+    if with_own_threshold:
+        return (
+            "no switches or log-uniform priors say which weights may go, so say how many: "
+            "density=0.05, or budget=0.005 with loader=validation_loader"
+        )
+    return "all posteriors are those of vectors, such as biases, which stay"
 
 
 def _part(name: str, q: Posterior, by: str) -> Part:
