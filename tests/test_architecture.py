@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "criteria": "",
     "exchange": "",
     "inclusion": "",
+    "ranking": "exchange",
     "cells": "",
     "mixture": "cells",
     "merging": "cells mixture",
@@ -52,7 +53,8 @@ MAY_IMPORT = {
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
-    "pruning": "convert posteriors",
+    "budgets": "evaluation",
+    "pruning": "budgets convert criteria elbo evaluation posteriors ranking",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"

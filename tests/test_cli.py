@@ -427,7 +427,9 @@ def test_a_whole_chunk_of_bad_pictures_does_not_spoil_the_rest(work, quick, monk
     assert "none of the inputs" in quick("predict", "run", "bad.png", "--skip-bad", code=1).stderr
 
 
-@pytest.mark.parametrize("method", ["deterministic", "deep-ensemble", "mc-dropout"])
+@pytest.mark.parametrize(
+    "method", ["deterministic", "deep-ensemble", "mc-dropout", "variational-dropout"]
+)
 def test_baselines_from_train_to_predict(work, quick, method):
     words = ["--dropout", "0.1"] if method == "mc-dropout" else []
     words += ["--members", "2"] if method == "deep-ensemble" else []

@@ -11,6 +11,7 @@ from torch.distributions import Normal, kl_divergence
 from pocketbayes.posteriors import (
     FAMILIES,
     Gaussian,
+    LogUniform,
     Point,
     Posterior,
     Shared,
@@ -19,7 +20,7 @@ from pocketbayes.posteriors import (
     SpikeSlab,
     Table,
 )
-from pocketbayes.posteriors.conversions import as_point
+from pocketbayes.posteriors.conversions import as_log_uniform, as_point
 from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
 from pocketbayes.posteriors.parts import Blends, Whole
 
@@ -29,6 +30,10 @@ def gaussian() -> Gaussian:
     mean = torch.randn(6, 5, generator=generator, dtype=torch.float64)
     log_std = torch.randn(6, 5, generator=generator, dtype=torch.float64) - 1
     return Gaussian(mean, log_std, prior_std=0.3)
+
+
+def log_uniform() -> LogUniform:
+    return as_log_uniform(gaussian())
 
 
 def point() -> Point:
@@ -65,6 +70,7 @@ def spike_slab() -> SpikeSlab:
 
 EXAMPLES = {
     "gaussian": gaussian,
+    "log_uniform": log_uniform,
     "point": point,
     "shared": shared,
     "sparse": sparse,

@@ -42,6 +42,7 @@ _HOME = {
     "TrainingError": "errors",
     "TrainingFlops": "flops",
     "ValuePrediction": "predictive",
+    "VariationalDropout": "methods",
     "audit": "auditing",
     "bayesianize_": "convert",
     "evaluate": "evaluation",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         Sharing,
         SpikeSlab,
         Subspace,
+        VariationalDropout,
     )
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction

@@ -123,7 +123,8 @@ class Plan:
         wide = _PRIOR_STDS[likelihood]
         if options.prior_std is None and options.parent is None:
             options = replace(options, prior_std=wide)
-        if likelihood == "gaussian" and hasattr(method, "beta") and "beta" not in self.given:
+        colder = getattr(method, "beta", _BETA_FOR_VALUES) < _BETA_FOR_VALUES
+        if likelihood == "gaussian" and colder and "beta" not in self.given:
             method = replace(method, beta=_BETA_FOR_VALUES)  # type: ignore[call-arg]
         return replace(self, options=options, method=method)
 

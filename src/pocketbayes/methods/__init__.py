@@ -9,6 +9,7 @@ from pocketbayes.methods.rigl import RigL
 from pocketbayes.methods.sharing import Sharing
 from pocketbayes.methods.spike_slab import SpikeSlab
 from pocketbayes.methods.subspace import Subspace
+from pocketbayes.methods.variational_dropout import VariationalDropout
 
 METHODS: dict[str, type[Method]] = {
     "deterministic": Deterministic,
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
     "sharing": Sharing,
     "spike-slab": SpikeSlab,
     "subspace": Subspace,
+    "variational-dropout": VariationalDropout,
 }
 
 __all__ = [
@@ -34,4 +36,5 @@ __all__ = [
     "Sharing",
     "SpikeSlab",
     "Subspace",
+    "VariationalDropout",
 ]

@@ -151,7 +151,7 @@ class VariationalMethod(Method):
         return self.beta * (min(1.0, progress / self.warmup) if self.warmup > 0 else 1.0)
 
     def start(self, model: nn.Module) -> None:
-        """Gives every deterministic weight a Gaussian to train."""
+        """Gives every deterministic weight a Gaussian to train, and all a Gaussian prior."""
         super().start(model)
         spread_points_(model, self.std_init)
 
@@ -173,6 +173,6 @@ def make_points_(model: nn.Module) -> None:
 
 
 def spread_points_(model: nn.Module, std: float) -> None:
-    """Turns every point into a Gaussian of this std around it; a sparse one keeps its support."""
+    """Turns points into Gaussians of this std around them; see `as_spread`."""
     for name, posterior in list(named_posteriors(model)):
         replace_posterior(model, name, as_spread(posterior, std))

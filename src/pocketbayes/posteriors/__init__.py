@@ -2,6 +2,7 @@
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.log_uniform import LogUniform
 from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.shared import Shared
@@ -12,6 +13,7 @@ from pocketbayes.posteriors.table import Table
 
 FAMILIES: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
+    "log_uniform": LogUniform,
     "point": Point,
     "shared": Shared,
     "sparse": Sparse,
@@ -23,6 +25,7 @@ __all__ = [
     "FAMILIES",
     "STRUCTURES",
     "Gaussian",
+    "LogUniform",
     "Packed",
     "Point",
     "Posterior",

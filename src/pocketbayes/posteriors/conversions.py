@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.log_uniform import LogUniform
 from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
+from pocketbayes.posteriors.spike_slab import SpikeSlab
 from pocketbayes.posteriors.structures import to_units
 
 Kind = TypeVar("Kind", bound=Posterior)
@@ -45,7 +47,7 @@ def as_own(posterior: Posterior) -> Posterior:
 
 
 def as_spread(posterior: Posterior, std: float) -> Posterior:
-    """A point with this std around it; a sparse one on the same support."""
+    """A point with this std around it, a sparse one on its support; Gaussian priors throughout."""
     if isinstance(posterior, Point):
         return Gaussian.around(posterior.mean, std, float(posterior.prior_std))
     if isinstance(posterior, SparsePoint):
@@ -54,7 +56,19 @@ def as_spread(posterior: Posterior, std: float) -> Posterior:
         log_std = torch.full_like(mean, log(std))
         trainable = q.mean.requires_grad
         return Sparse(index, mean, log_std, q.shape, q.prior_std, q.structure, trainable)
-    return posterior
+    return as_gaussian(posterior) if isinstance(posterior, LogUniform) else posterior
+
+
+def as_log_uniform(posterior: Gaussian) -> LogUniform:
+    """The same Gaussian under a log-uniform prior."""
+    q = posterior
+    return _frozen_as(q, LogUniform(q.mean, q.log_std.detach().clone(), q.prior_std.clone()))
+
+
+def as_gaussian(posterior: LogUniform) -> Gaussian:
+    """The same Gaussian under its Gaussian prior."""
+    q = posterior
+    return _frozen_as(q, Gaussian(q.mean, q.log_std.detach().clone(), q.prior_std.clone()))
 
 
 def as_dense(posterior: Packed) -> Gaussian | Point:
@@ -75,6 +89,33 @@ def as_packed(dense: Gaussian | Point, index: Tensor, structure: str) -> Packed:
         return _frozen_as(dense, point)
     log_std = to_units(dense.log_std.detach(), structure)[index]
     return _frozen_as(dense, Sparse(index, mean, log_std, dense.shape, dense.prior_std, structure))
+
+
+def thinned(posterior: Posterior, keep: Tensor) -> Posterior:
+    """What is left when only some units stay; dense if all weights do, and without switches.
+
+    Args:
+        posterior: of a Gaussian or a point, sparse or not, or with switches.
+        keep: a flat mask of the units that are there: weights, units of a sparse tensor, switches.
+    """
+    q = posterior
+    if isinstance(q, Packed):
+        return q if bool(keep.all()) else _thinner(q, keep)
+    if isinstance(q, SpikeSlab):
+        keep = q.each(keep.view_as(q.log_odds)).expand(q.shape).flatten()
+        q = _frozen_as(q, Gaussian(q.mean, q.log_std.detach().clone(), q.prior_std.clone()))
+    assert isinstance(q, Gaussian | Point)
+    if bool(keep.all()):
+        return as_gaussian(q) if isinstance(q, LogUniform) else q
+    return as_packed(q, keep.nonzero().flatten(), "none")
+
+
+def _thinner(q: Packed, keep: Tensor) -> Packed:
+    index, mean, prior = q.index[keep], q.mean.detach()[keep], q.prior_std.clone()
+    if not isinstance(q, Sparse):
+        return _frozen_as(q, SparsePoint(index, mean, q.shape, prior, q.structure))
+    log_std = q.log_std.detach()[keep]
+    return _frozen_as(q, Sparse(index, mean, log_std, q.shape, prior, q.structure))
 
 
 def _frozen_as(old: Posterior, new: Kind) -> Kind:
