@@ -372,7 +372,8 @@ def sharing() -> str:
         "Mean and standard error over runs (seeds 0 to 2; a limit on time cut some runs off, and "
         "all that they had measured by then counts), last epoch, 30 samples, measured after "
         "loading the file back. Meant for ResNet-20 on CIFAR-10: 91.5 / .27 / .02 and an AUROC of "
-        ".90; the given weights alone reach 91.73, the paper 91.04 / .303 / .037. `mean-field` is the parent of the rows below it; `shared` is before, `trained "
+        ".90; the given weights alone reach 91.73, the paper 91.04 / .303 / .037. `mean-field` is "
+        "the parent of the rows below it; `shared` is before, `trained "
         "on` after training the table. Epochs are the parent's + those of the table. Counts are "
         "of the first seed; the paper's parameters leave labels out, coded bytes are those of an "
         f"ideal code.\n\n{origins(found)}\n" + table(head, lines) + sharing_search()

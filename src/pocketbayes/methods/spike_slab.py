@@ -32,6 +32,8 @@ class SpikeSlab(VariationalMethod):
         inclusion: prior probability that a switch is on.
         granularity: what has a switch: "weight", "input" (a feature, or channel: selects features)
             or "output" (a unit, or filter: makes the network smaller). Biases go one by one.
+        layers: "all", or "first": only the layer that reads the data has switches, which with
+            granularity="input" chooses among its features and leaves the network as it is.
         initial_inclusion: probability that a switch is on at first.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
@@ -41,6 +43,7 @@ class SpikeSlab(VariationalMethod):
 
     inclusion: float = 0.1
     granularity: str = "weight"
+    layers: str = "all"
     initial_inclusion: float = 0.98
     hold: float = 0.3
     step: float = 0.05
@@ -55,6 +58,7 @@ class SpikeSlab(VariationalMethod):
             if value >= 1:
                 raise PocketBayesError(f"SpikeSlab.{name} must be below 1; got {value}")
         require_choice(self.granularity, "SpikeSlab.granularity", GRANULARITIES)
+        require_choice(self.layers, "SpikeSlab.layers", ("all", "first"))
         require_number(self.hold, "SpikeSlab.hold", least=0, most=1)
         require_number(self.step, "SpikeSlab.step", above=0, most=1)
         require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
@@ -71,6 +75,8 @@ class SpikeSlab(VariationalMethod):
                 )
             if isinstance(q, Gaussian) and is_trainable(q):
                 replace_posterior(model, name, self._switched(q, *self._layout(model, name, q)))
+                if self.layers == "first":
+                    return
 
     def _layout(self, model: nn.Module, name: str, q: Gaussian) -> tuple[str, int]:
         """What a tensor's switches are for, and the axis that they lie along."""
