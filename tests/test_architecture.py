@@ -53,6 +53,12 @@ MAY_IMPORT = {
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
     "pruning": "convert posteriors",
+    "channels": "",
+    "narrowing": "layers posteriors",
+    "operations": "layers",
+    "channel_rules": "channels layers models narrowing operations posteriors",
+    "shrinking": "channel_rules channels convert description ensembles layers models narrowing"
+    " posteriors",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
@@ -77,7 +83,7 @@ MAY_IMPORT = {
     "models": "",
     "flops": "environment layers methods randomness",
     "": "auditing codec composition convert counting elbo evaluation features figures"
-    " fitting flops methods prediction predictive pruning quantization",
+    " fitting flops methods prediction predictive pruning quantization shrinking",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40
