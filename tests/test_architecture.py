@@ -55,8 +55,8 @@ MAY_IMPORT = {
     "pruning": "convert posteriors",
     "channels": "",
     "narrowing": "layers posteriors",
-    "operations": "layers",
-    "channel_rules": "channels layers models narrowing operations posteriors",
+    "operations": "layers narrowing posteriors",
+    "channel_rules": "channels models narrowing operations",
     "shrinking": "channel_rules channels convert description ensembles layers models narrowing"
     " posteriors",
     "gradients": "convert elbo layers posteriors",

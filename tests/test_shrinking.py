@@ -16,7 +16,7 @@ from pocketbayes.layers import drawing_by
 from pocketbayes.models import build_network
 from pocketbayes.models.residual import BasicBlock, padded_shortcut, projected_shortcut
 from pocketbayes.models.wide_resnet import WideBlock
-from pocketbayes.posteriors import Gaussian, Point, Sparse, SparsePoint
+from pocketbayes.posteriors import Gaussian, Point, Sparse, SparsePoint, gaussian
 from pocketbayes.posteriors.conversions import as_packed, as_point
 
 
@@ -90,7 +90,7 @@ class Stages(nn.Module):
 
 
 class Strange(nn.Module):
-    """Norms over channels, attention, a recurrent layer, a fixed view: all is kept, all is right."""
+    """Norms over channels, attention, a recurrent layer, a fixed view: all is kept."""
 
     def __init__(self):
         super().__init__()
@@ -165,20 +165,23 @@ def bayesian(net, **options):
     return model
 
 
-def drop_(model, share=0.5, sides=("output", "input"), structure="none", names=None):
-    """Takes whole outputs and inputs, at random, out of every posterior."""
+def drop_(model, share=0.5, sides=("output", "input"), aligned=False):
+    """Takes whole outputs and inputs, at random, out of every posterior.
+
+    `aligned`: the same ones of all axes of one length, as if channels of a stream had died.
+    """
+    dead = {}
     for name, q in list(named_posteriors(model)):
-        if not isinstance(q, Gaussian) or (names is not None and name not in names):
-            continue
         there = torch.ones(q.shape, dtype=torch.bool)
         for axis, side in enumerate(("output", "input")[: there.dim()]):
-            if side in sides:
-                gone = torch.rand(there.shape[axis]) < share
-                gone[0] = False
+            length = q.shape[axis]
+            if side in sides and length > 4:
+                gone = torch.rand(length) < share
+                gone = dead.setdefault(length, gone) if aligned else gone
                 there.transpose(0, axis)[gone] = False
-        if not there.all():
+        if not there.all() and there.any():
             index = there.flatten().nonzero().flatten()
-            replace_posterior(model, name, as_packed(q, index, structure))
+            replace_posterior(model, name, as_packed(q, index, "none"))
     return model
 
 
@@ -190,15 +193,12 @@ def means(model, x):
 
 @torch.no_grad()
 def plus_one_std(model, x, monkeypatch):
-    """The output when every noise of local reparameterisation is 1: shows all variances."""
+    """The output when every noise is 1: what each layer's variances make of it."""
     with monkeypatch.context() as patch:
         patch.setattr(estimators, "normal_like", torch.ones_like)
+        patch.setattr(gaussian, "normal_like", torch.ones_like)
         with drawing_by(model, "lrt"):
             return copy.deepcopy(model).eval()(x)
-
-
-def size(model):
-    return sum(p.numel() for p in model.parameters())
 
 
 def width(model):
@@ -212,12 +212,317 @@ def assert_same(small, model, x, monkeypatch):
 
 
 @every_net
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("sides", [("output",), ("input",), ("output", "input")])
 def test_the_distribution_of_outputs_stays(name, seed, sides, monkeypatch):
     torch.manual_seed(seed)
-    model = drop_(bayesian(NETS[name](), exclude=(nn.LSTM, nn.MultiheadAttention)), 0.5, sides)
+    model = drop_(bayesian(NETS[name]()), 0.5, sides)
     small = pb.shrink(model, inputs_of(name))
     assert_same(small, model, inputs_of(name, 5), monkeypatch)
-    if name not in ("strange", "mobile"):
-        assert width(small) < 0.8 * width(model)
+
+
+@every_net
+def test_channels_that_died_everywhere_go_everywhere(name, monkeypatch):
+    model = bayesian(NETS[name]())
+    model = drop_(model, 0.6, aligned=True)
+    small = pb.shrink(model, inputs_of(name))
+    assert_same(small, model, inputs_of(name, 5), monkeypatch)
+    assert width(small) < (1.01 if name == "strange" else 0.7) * width(model)
+
+
+def test_noise_of_biases_and_shifts_is_no_constant(monkeypatch):
+    model, x = drop_(bayesian(vgg(), bias=True)), inputs_of("vgg")
+    small = pb.shrink(model, x)
+    assert_same(small, model, x, monkeypatch)
+    assert width(small) < width(model)
+
+
+def two_layers(bias=(0.0, 2.0, -1.0, 4.0)):
+    """Four units, of which only the first reads anything."""
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    net[0].bias.data = torch.tensor(bias)
+    model = pb.bayesianize_(net, prior_std=0.3, std_init=0.1)
+    q = model[0].posterior("weight")
+    replace_posterior(model, "0.weight", as_packed(q, torch.tensor([0, 1]), "none"))
+    return model
+
+
+def test_one_constant_stands_for_all():
+    """relu(bias) is 2, 0 and 4: the last stays, and takes over half a weight of the first."""
+    model = two_layers()
+    mean, variance = (t.detach()[0] for t in model[2].posterior("weight").moments())
+    small = pb.shrink(model, torch.zeros(1, 2))
+    assert (small[0].out_features, small[2].in_features) == (2, 2)
+    assert small[0].bias.tolist() == [0.0, 4.0]
+    new_mean, new_variance = (t.detach()[0] for t in small[2].posterior("weight").moments())
+    torch.testing.assert_close(new_mean, torch.stack([mean[0], mean[3] + mean[1] / 2]))
+    torch.testing.assert_close(
+        new_variance, torch.stack([variance[0], variance[3] + variance[1] / 4])
+    )
+    assert float(small[2].posterior("weight").prior_std) == pytest.approx(0.3)
+
+
+def test_units_that_are_zero_go_without_a_trace():
+    small = pb.shrink(two_layers((0.5, 0.0, -1.0, -2.0)), torch.zeros(1, 2))
+    assert (small[0].out_features, small[2].in_features) == (1, 1)
+    assert type(small[0].posterior("weight")) is Gaussian  # no weight is missing any more
+
+
+def test_a_unit_with_a_random_bias_stays():
+    model = two_layers()
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    model = pb.bayesianize_(net, bias=True)
+    q = model[0].posterior("weight")
+    replace_posterior(model, "0.weight", as_packed(q, torch.tensor([0, 1]), "none"))
+    assert pb.shrink(model, torch.zeros(1, 2))[0].out_features == 4
+    bias = as_packed(model[0].posterior("bias"), torch.tensor([0, 2]), "none")
+    replace_posterior(model, "0.bias", bias)
+    small = pb.shrink(model, torch.zeros(1, 2))
+    assert small[0].out_features == 2
+    torch.testing.assert_close(small[0].posterior("bias").mean, bias.mean)
+
+
+def test_what_nothing_reads_goes_and_what_only_that_read():
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    model = pb.bayesianize_(net)
+    last = as_packed(model[4].posterior("weight"), torch.tensor([1, 5]), "none")  # reads unit 1
+    replace_posterior(model, "4.weight", last)
+    middle = as_packed(model[2].posterior("weight"), torch.tensor([3, 7, 9, 14]), "none")
+    replace_posterior(model, "2.weight", middle)  # whose unit 1 reads units 2 and 4
+    small = pb.shrink(model, torch.zeros(1, 3))
+    assert [tuple(q.shape) for _, q in named_posteriors(small)] == [(2, 3), (1, 2), (2, 1)]
+    torch.testing.assert_close(small[2].posterior("weight").mean[0], middle.mean[1:3])
+
+
+@pytest.mark.parametrize(
+    "family", ["sparse", "sparse_point", "point", "plain", "channel", "block16"]
+)
+def test_families_stay_what_they_are(family, monkeypatch):
+    net, x = mlp(), inputs_of("mlp")
+    if family == "plain":
+        model = lively(net)
+        model.hidden2.weight.data[3:9] = 0
+    else:
+        model = drop_(
+            bayesian(net), sides=("input",) if family == "channel" else ("output", "input")
+        )
+    for name, q in list(named_posteriors(model)):
+        if family in ("channel", "block16"):
+            dense = bayesian(nn.Linear(q.shape[1], q.shape[0])).posterior("weight")
+            index = torch.arange(0, q.shape[1], 2) + (q.shape[1] if family == "block16" else 0)
+            index = index if q.shape[0] > 16 or family == "channel" else index - q.shape[1]
+            replace_posterior(model, name, as_packed(dense, index, family))
+        if family in ("sparse_point", "point"):
+            q = as_point(q)
+            replace_posterior(
+                model, name, Point(q.expectation().detach(), 0.3) if family == "point" else q
+            )
+    small = pb.shrink(model, x)
+    assert_same(small, model, x, monkeypatch)
+    layer = small.hidden2
+    assert layer.out_features < 16 if family != "channel" else layer.in_features < 24
+    if family != "plain":
+        kinds = {"sparse_point": (Point, SparsePoint), "point": (Point,)}.get(
+            family, (Gaussian, Sparse)
+        )
+        kinds = (*kinds, Point)
+        assert all(isinstance(q, kinds) for _, q in named_posteriors(small))
+        assert all(float(q.prior_std) == pytest.approx(0.3) for _, q in named_posteriors(small))
+
+
+@every_net
+def test_where_everything_is_dead_one_channel_stays(name, monkeypatch):
+    model = bayesian(NETS[name]())
+    for key, q in list(named_posteriors(model)):
+        replace_posterior(model, key, Point(torch.zeros(q.shape), 0.3))
+    small = pb.shrink(model, inputs_of(name))
+    assert_same(small, model, inputs_of(name), monkeypatch)
+    assert all(min(q.shape) > 0 for _, q in named_posteriors(small))
+    if name == "mlp":
+        assert [tuple(q.shape) for _, q in named_posteriors(small)] == [
+            (1, 192),
+            (1, 1),
+            (1, 1),
+            (4, 1),
+        ]
+
+
+@every_net
+def test_where_nothing_is_dead_nothing_changes(name):
+    model = bayesian(NETS[name]())
+    small = pb.shrink(model, inputs_of(name))
+    assert state_equal(small, model)
+
+
+def state_equal(one, other):
+    state, others = one.state_dict(), other.state_dict()
+    return state.keys() == others.keys() and all(torch.equal(state[k], others[k]) for k in state)
+
+
+def test_the_given_model_is_left_alone_whatever_its_mode():
+    model = drop_(bayesian(vgg())).train()
+    model[0].eval()
+    before, x = copy.deepcopy(model), inputs_of("vgg")
+    noise = torch.get_rng_state()
+    small = pb.shrink(model, x)
+    assert state_equal(model, before)
+    assert torch.equal(torch.get_rng_state(), noise)
+    modes = [m.training for m in before]
+    assert [m.training for m in model] == modes == [m.training for m in small]
+    assert {m.estimator for m in (small[0], small[3], model[0])} == {"lrt"}
+    assert {m.estimator for m in (small[0], model[0])} == {before[0].estimator}
+
+
+def test_frozen_parameters_stay_frozen():
+    model = drop_(bayesian(mlp()))
+    model.hidden2.posterior("weight").log_std.requires_grad_(False)
+    small = pb.shrink(model, inputs_of("mlp"))
+    q = small.hidden2.posterior("weight")
+    assert q.mean.requires_grad
+    assert not q.log_std.requires_grad
+
+
+class Reused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.twice, self.tied = nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.other, self.head = nn.Linear(8, 6), nn.Linear(6, 4)
+        self.tied.weight = self.twice.weight
+
+    def forward(self, x, mask=None, scale=2.0):
+        x = self.stem(x) * scale
+        x = x if mask is None else x * mask
+        x = F.relu(self.tied(self.twice(F.relu(self.twice(x)))))
+        return {"logits": self.head(F.relu(self.other(x))), "features": x}
+
+
+def test_layers_used_twice_are_left_whole_but_others_not():
+    model, x = drop_(bayesian(Reused())), torch.randn(5, 3)
+    small = pb.shrink(model, x)
+    torch.testing.assert_close(means(small, x), means(model, x), rtol=1e-5, atol=1e-5)
+    assert small.twice.posterior("weight") is small.tied.posterior("weight")
+    assert small.stem.out_features == 8
+    assert small.other.out_features < 6
+
+
+class Choosing(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+class OnlyInTraining(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x.relu() if self.training else x)
+
+
+class ReadingWeights(nn.Sequential):
+    def forward(self, x):
+        return F.linear(super().forward(x), self[1].weight.T[:3])
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [(Choosing, "control flow"), (OnlyInTraining, "in training"), (ReadingWeights, "its parts")],
+)
+def test_networks_that_cannot_be_cut_say_why(net, said):
+    model = drop_(bayesian(net(nn.Linear(3, 8), nn.Linear(8, 8))))
+    with pytest.raises(PocketBayesError, match=said):
+        pb.shrink(model, torch.randn(2, 3))
+
+
+def test_switches_ensembles_and_wrong_examples_are_refused():
+    model, x = bayesian(mlp()), inputs_of("mlp")
+    with pytest.raises(PocketBayesError, match="example"):
+        pb.shrink(model, torch.zeros(2, 5))
+    ensemble = pb.fit(model, loader(x), pb.DeepEnsemble(members=2), epochs=1).model
+    with pytest.raises(PocketBayesError, match="members"):
+        pb.shrink(ensemble, x)
+    pb.fit(model, loader(x), pb.SpikeSlab(granularity="output"), epochs=1)
+    with pytest.raises(PocketBayesError, match="prune_"):
+        pb.shrink(model, x)
+
+
+def loader(x, classes=4):
+    return [(x, torch.arange(len(x)) % classes)] * 2
+
+
+@pytest.mark.parametrize(
+    "method", [pb.SpikeSlab(granularity="output"), pb.SpikeSlab(granularity="input"),
+               pb.Subspace(density=0.3, structure="channel"), pb.RigL(density=0.05)],
+    ids=["output", "input", "channel", "rigl"],
+)  # fmt: skip
+def test_after_training_it_predicts_trains_and_stores(method, tmp_path):
+    model, x = pb.bayesianize_(mlp()), inputs_of("mlp", 16)
+    pb.fit(model, loader(x), method, epochs=1)
+    if isinstance(method, pb.SpikeSlab):
+        for _, q in named_posteriors(model):  # as if it had been trained for longer
+            q.log_odds.data.normal_()
+        pb.prune_(model, density=0.3)
+    small = pb.shrink(model, x)
+    torch.testing.assert_close(means(small, x), means(model, x), rtol=1e-5, atol=1e-5)
+    assert width(small) < width(model)
+    assert pb.predict(small, x, num_samples=3).probs.shape == (16, 4)
+    assert 0 <= pb.evaluate(small, loader(x), num_samples=2).accuracy <= 1
+    pb.fit(small, loader(x), pb.MeanField(), epochs=1)
+    pb.save(small, tmp_path / "small.pocket")
+    hidden = [small.get_submodule(f"hidden{i}").out_features for i in (1, 2, 3)]
+    net = build_network("mlp", input_shape=(3, 8, 8), num_outputs=4, hidden=hidden)
+    assert state_equal(pb.load(tmp_path / "small.pocket", net), small)
+
+
+def test_constants_do_not_pass_dropout_that_stays_on(monkeypatch):
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 1))
+    model, x = pb.bayesianize_(net), torch.randn(4, 2)
+    pb.fit(model, [(x, torch.randn(4, 1))], pb.MCDropout(), likelihood="gaussian", epochs=1)
+    model[0].bias.data = torch.tensor([0.0, 2.0, -1.0, 4.0])
+    model[0].posterior("weight").mean.data[1:] = 0
+    small = pb.shrink(model, x)
+    assert small[0].out_features == 3  # that of -1 is 0, dropped or not
+    assert pb.predict(small, x, num_samples=3).mean.shape == (4, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_types_and_memory_formats_stay(dtype):
+    model = drop_(bayesian(vgg())).to(dtype).to(memory_format=torch.channels_last)
+    x = inputs_of("vgg").to(dtype).to(memory_format=torch.channels_last)
+    plain = lively(vgg()).to(memory_format=torch.channels_last)
+    plain[3].weight.data[3:] = 0
+    small = pb.shrink(plain, inputs_of("vgg"))
+    assert small[6].weight.is_contiguous(memory_format=torch.channels_last)
+    assert small[6].weight.shape[1] < 12
+    small = pb.shrink(model, x)
+    assert small[0].posterior("weight").mean.dtype == dtype
+    rough = 1e-9 if dtype == torch.float64 else 0.1
+    torch.testing.assert_close(means(small, x), means(model, x), rtol=rough, atol=rough)
+
+
+def test_residual_networks_lose_channels_of_their_streams():
+    model = drop_(bayesian(resnet20()), 0.75, aligned=True)
+    small = pb.shrink(model, inputs_of("resnet20"))
+    assert small.conv1.out_channels < 10
+    assert small.layer2[0].shortcut.before + small.layer2[0].shortcut.after < 16
+    assert small.linear.in_features < 36
+    assert width(small) < width(model) / 4
+
+
+def test_a_network_with_few_channels_left_is_faster():
+    """About 1/8 of the channels: some 30 times fewer products; 1.5 times faster is asked for."""
+    net = nn.Sequential(
+        conv(3, 128), nn.ReLU(), *(m for _ in range(3) for m in (conv(128, 128), nn.ReLU()))
+    )
+    model = drop_(
+        bayesian(nn.Sequential(net, nn.Flatten(), nn.Linear(128 * 64, 4))), 0.87, ("output",)
+    )
+    x = inputs_of("vgg", 16)
+    small = pb.shrink(model, x)
+    assert fastest(small, x) * 1.5 < fastest(model, x)
+
+
+@torch.no_grad()
+def fastest(model, x):
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        model(x)
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,7 +1,6 @@
 """What each operation of a network does to channels; what is not known keeps all of them."""
 
 import operator
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
@@ -12,14 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from pocketbayes.channels import Cells, Channels, Reader
-from pocketbayes.layers import BayesianModule
 from pocketbayes.models.residual import PaddedShortcut
 from pocketbayes.narrowing import Parts, parts_of, source_of, weight_axes
 from pocketbayes.operations import (
     CONCATENATIONS,
     DROPOUTS,
     ELEMENTWISE,
-    LAYERS,
     MULTIPLICATIONS,
     NORMS,
     REDUCTIONS,
@@ -32,11 +29,11 @@ from pocketbayes.operations import (
     dims_of,
     follows_width,
     is_inplace,
+    left_whole,
     operation_of,
     pads_axis,
     picks_from_axis,
 )
-from pocketbayes.posteriors import Shared
 
 Rule = Callable[[fx.Node, Tensor], Channels | None]
 _STEADY = 1e-5  # relative; an average of equal numbers is that number but for rounding
@@ -161,7 +158,10 @@ class Survey(fx.Interpreter):
         """An operation on each channel alone; `axis` is where it leaves them."""
         sources = node.all_input_nodes
         inputs = [self.channels[n] for n in sources if n in self.channels]
-        layouts = {(c.axis, len(c.cells), len(self.shapes[n])) for n, c in zip(sources, inputs)}
+        layouts = {
+            (c.axis, len(c.cells), len(self.shapes[n]))
+            for n, c in zip(sources, inputs, strict=False)
+        }
         if len(inputs) < len(sources) or len(layouts) != 1:
             return None
         first = inputs[0]
@@ -238,7 +238,9 @@ class Survey(fx.Interpreter):
         times = prod(shape[2:])
         if out.dim() != 2 or out.shape[1] != shape[1] * times:
             return None
-        return Channels(1, *(t.repeat_interleave(times) for t in (known.cells, known.constant, known.value)))
+        return Channels(
+            1, *(t.repeat_interleave(times) for t in (known.cells, known.constant, known.value))
+        )
 
     def _concatenated(self, node: fx.Node, out: Tensor) -> Channels | None:
         parts: Any = node.args[0] if node.args else None
@@ -283,23 +285,3 @@ def _biases(layer: nn.Module, axis: int, cells: Tensor, dead: Tensor) -> Channel
         return Channels(axis, cells, dead, torch.zeros(len(dead)))
     bias = _parts(layer, "bias")
     return Channels(axis, cells, dead & bias.certain.cpu(), bias.mean)
-
-
-def left_whole(modules: dict[str, nn.Module], graph: fx.Graph) -> set[nn.Module]:
-    """Modules that are used twice, or whose weights are shared, computed or read by others."""
-    calls = Counter(modules[str(n.target)] for n in graph.nodes if n.op == "call_module")
-    unique = set(modules.values())
-    uses = Counter(id(source) for module in unique for source in _sources(module))
-    read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
-    found = {modules[name] for name in read & set(modules)}
-    for module in unique:
-        tied = any(uses[id(s)] > 1 or isinstance(s, Shared) for s in _sources(module))
-        computed = isinstance(module, SUMMING) and source_of(module, "weight") is None
-        if calls[module] > 1 or tied or computed:
-            found.add(module)
-    return found
-
-
-def _sources(module: nn.Module) -> list[Any]:
-    own: list[Any] = [p for p in module._parameters.values() if p is not None]
-    return own + (list(module.posteriors.values()) if isinstance(module, BayesianModule) else [])

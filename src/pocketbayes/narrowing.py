@@ -170,5 +170,6 @@ def _picked(tensor: Tensor, places: Tensor, axis: int) -> Tensor:
 
 
 def _replaced(tensor: Tensor, axis: int, place: int, new: Tensor) -> Tensor:
-    where = torch.tensor([place], device=tensor.device)
-    return tensor.index_copy(axis, where, new.unsqueeze(axis).to(tensor.dtype))
+    tensor = tensor.clone()  # index_copy would lose channels_last
+    tensor.select(axis, place).copy_(new)
+    return tensor

@@ -4,6 +4,7 @@ An operation is a module's type, a function, or the name of a tensor's method.
 """
 
 import operator
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,13 +13,14 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from pocketbayes.layers import BayesianModule, LinearLayer
+from pocketbayes.narrowing import source_of
+from pocketbayes.posteriors import Shared
 
 SUMMING = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d,
     nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
 )  # fmt: skip
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-LAYERS: set[Any] = {*SUMMING, *NORMS}
 DROPOUTS: set[Any] = {
     nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d,
     F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout,
@@ -138,3 +140,23 @@ def picks_from_axis(node: fx.Node, axis: int) -> bool:
     if not all(isinstance(item, slice) for item in index):
         return True
     return len(index) > axis and index[axis] != slice(None)
+
+
+def left_whole(modules: Mapping[str, nn.Module], graph: fx.Graph) -> set[nn.Module]:
+    """Modules that are used twice, or whose weights are shared, computed or read by others."""
+    calls = Counter(modules[str(n.target)] for n in graph.nodes if n.op == "call_module")
+    unique = set(modules.values())
+    uses = Counter(id(source) for module in unique for source in _sources(module))
+    read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
+    found = {modules[name] for name in read & set(modules)}
+    for module in unique:
+        tied = any(uses[id(s)] > 1 or isinstance(s, Shared) for s in _sources(module))
+        computed = isinstance(module, SUMMING) and source_of(module, "weight") is None
+        if calls[module] > 1 or tied or computed:
+            found.add(module)
+    return found
+
+
+def _sources(module: nn.Module) -> list[Any]:
+    own: list[Any] = [p for p in module._parameters.values() if p is not None]
+    return own + (list(module.posteriors.values()) if isinstance(module, BayesianModule) else [])

@@ -16,7 +16,7 @@ from pocketbayes.convert import named_posteriors
 from pocketbayes.description import describe, update_description
 from pocketbayes.ensembles import Ensemble
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import BayesianModule, drawing_by
+from pocketbayes.layers import BayesianModule, bayesian_modules, drawing_by
 from pocketbayes.models.residual import PaddedShortcut
 from pocketbayes.narrowing import narrow_depthwise_, narrow_layer_, narrow_norm_
 from pocketbayes.posteriors import SpikeSlab
@@ -33,7 +33,9 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
     all its weights are gone. Such a unit is not 0 but a constant: its bias, and after a norm and an
     activation another number. Of the constants c_d that a layer reads one, c_e, stays for all:
 
-        sum_d w_d c_d = w_e c_e,  E w_e = sum_d E w_d c_d / c_e,  Var w_e = sum_d Var w_d (c_d / c_e)^2.
+        w_e c_e = sum_d w_d c_d,  E w_e = sum_d r_d E w_d,  Var w_e = sum_d r_d^2 Var w_d,
+
+    with r_d = c_d / c_e.
 
     Inputs and outputs of the network stay as they are, and so do layers that are used twice, tied,
     grouped or of shared weights, and what goes into operations that are not known to leave
@@ -60,7 +62,9 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
         try:
             before = survey.run(*args)
         except Exception as error:
-            raise PocketBayesError(f"the example does not go through the network: {error}") from error
+            raise PocketBayesError(
+                f"the example does not go through the network: {error}"
+            ) from error
         if _cut_(small, survey):
             _require_same(small, args, before)
             _forget_name(small)
@@ -85,6 +89,8 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+        for _, layer in bayesian_modules(model):
+            layer.posteriors.train(layer.training)
 
 
 class _Tracer(fx.Tracer):
