@@ -21,7 +21,7 @@ from pocketbayes.models.residual import PaddedShortcut
 from pocketbayes.narrowing import narrow_depthwise_, narrow_layer_, narrow_norm_
 from pocketbayes.posteriors import SpikeSlab
 
-_SAME = 1e-3  # of the largest output; rounding is far below, a wrong cut far above
+_SAME = 1e-3  # of the largest output; in float32 rounding is far below, a wrong cut far above
 
 
 @torch.no_grad()
@@ -152,7 +152,8 @@ def _require_same(model: nn.Module, args: tuple[Any, ...], before: Any) -> None:
     for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
         if isinstance(old, Tensor) and old.is_floating_point():
             scale = old.abs().max().clamp_min(1e-6)
-            if old.shape != new.shape or not (new - old).abs().max() <= _SAME * scale:
+            most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
+            if old.shape != new.shape or not (new - old).abs().max() <= most:
                 raise PocketBayesError(
                     f"{type(model).__name__} would not compute the same without its dead channels, "
                     f"perhaps as it reads weights outside of their layers: {advice}"
