@@ -11,6 +11,7 @@ from torch import nn
 import pocketbayes as pb
 from pocketbayes import estimators
 from pocketbayes.convert import named_posteriors, replace_posterior
+from pocketbayes.description import describe, update_description
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import drawing_by
 from pocketbayes.models import build_network
@@ -202,9 +203,9 @@ def drop_(model, share=0.5, sides=("output", "input"), dead=None):
 
 
 @torch.no_grad()
-def means(model, x):
+def means(model, *x):
     with drawing_by(model, "mean"):
-        return copy.deepcopy(model).eval()(x)
+        return copy.deepcopy(model).eval()(*x)
 
 
 @torch.no_grad()
@@ -214,7 +215,7 @@ def plus_one_std(model, x, monkeypatch):
         patch.setattr(estimators, "normal_like", torch.ones_like)
         patch.setattr(gaussian, "normal_like", torch.ones_like)
         with drawing_by(model, "lrt"):
-            return copy.deepcopy(model).eval()(x)
+            return copy.deepcopy(model).eval()(*(x if isinstance(x, tuple) else (x,)))
 
 
 def width(model):
@@ -422,6 +423,37 @@ def test_layers_used_twice_are_left_whole_but_others_not():
     assert small.other.out_features < 6
 
 
+class Overwriting(nn.Module):
+    """In place, under several names, and read again afterwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(8, 8) for _ in range(3))
+        self.drop, self.act, self.head = nn.Dropout(0.5), nn.ReLU(inplace=True), nn.Linear(24, 4)
+
+    def forward(self, x, y):
+        x = self.first(x)
+        alias = self.drop(x)
+        self.act(alias)
+        y = self.second(y)
+        y[:, 2:4].fill_(1.0)
+        y += x
+        z = self.third(x**2 + F.relu(y, inplace=True))
+        z.flatten(1).sub_(1)
+        return self.head(torch.cat((torch.tanh(z), y, 1 - x), dim=-1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_overwritten_in_place_is_seen_by_all_its_names(seed, monkeypatch):
+    torch.manual_seed(seed)
+    model, x = drop_(bayesian(Overwriting()), dead={}), (torch.randn(4, 8), torch.randn(4, 8))
+    small = pb.shrink(model, x)
+    torch.testing.assert_close(means(small, *x), means(model, *x), rtol=1e-5, atol=1e-5)
+    noisy = (plus_one_std(m, x, monkeypatch) for m in (small, model))
+    torch.testing.assert_close(*noisy, rtol=1e-4, atol=1e-4)
+    assert width(small) < width(model)
+
+
 class Choosing(nn.Sequential):
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else x
@@ -485,6 +517,32 @@ def test_after_training_it_predicts_trains_and_stores(method, tmp_path):
     hidden = [small.get_submodule(f"hidden{i}").out_features for i in (1, 2, 3)]
     net = build_network("mlp", input_shape=(3, 8, 8), num_outputs=4, hidden=hidden)
     assert state_equal(pb.load(tmp_path / "small.pocket", net), small)
+
+
+def test_a_file_names_no_network_and_fills_a_plain_one_of_its_form(tmp_path):
+    model = settled(drop_(bayesian(resnet20()), dead={}), inputs_of("resnet20", 16))
+    update_description(model, class_names=tuple("abcd"), likelihood="categorical")
+    twin, state = resnet20(), model.state_dict()
+    for name, parameter in [*twin.named_parameters(), *twin.named_buffers()]:
+        known = dict(named_posteriors(model)).get(name)
+        parameter.data = state[name].clone() if known is None else known.expectation().detach()
+    small, net = (pb.shrink(m, inputs_of("resnet20")) for m in (model, twin))
+    pb.save(small, tmp_path / "small.pocket")
+    with pytest.raises(pb.FormatError, match=r"load\(path, net\)"):
+        pb.load(tmp_path / "small.pocket")
+    again = pb.load(tmp_path / "small.pocket", net)
+    assert state_equal(again, small)
+    assert describe(again).class_names == tuple("abcd")
+    assert describe(again).network is None
+    assert describe(model).network["name"] == "resnet20"
+    assert torch.equal(means(again, inputs_of("resnet20")[:0]), torch.zeros(0, 4))
+
+
+def test_layers_of_shared_weights_stay_whole():
+    model, x = pb.bayesianize_(mlp()), inputs_of("mlp", 16)
+    pb.fit(model, loader(x), pb.Sharing(components=8, least_members=1), epochs=1)
+    model.hidden2.bias.data.fill_(-1e9)
+    assert state_equal(pb.shrink(model, x), model)
 
 
 def test_constants_do_not_pass_dropout_that_stays_on(monkeypatch):

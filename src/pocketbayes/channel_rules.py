@@ -87,14 +87,24 @@ class Survey(fx.Interpreter):
             self._keep_inputs(n)
         else:
             self.channels[n] = replace(found, value=found.value.to(result))
-            if is_inplace(n, self._modules):
-                self.channels[n.all_input_nodes[0]] = self.channels[n]
+        if is_inplace(n, self._modules):
+            self._note_overwritten(n)
         return result
 
     def _keep_inputs(self, node: fx.Node) -> None:
         for source in node.all_input_nodes:
             if source in self.channels:
                 self.cells.pin(self.channels[source].cells)
+
+    def _note_overwritten(self, node: fx.Node) -> None:
+        """What shares memory with the node's first input is from now on what the node made."""
+        target = self.env[node.all_input_nodes[0]]
+        for other, value in self.env.items():
+            if other in self.channels and _shares_memory(value, target):
+                known = self.channels[other]
+                varying = replace(known, constant=torch.zeros_like(known.constant))
+                made = self.channels.get(node) if value.shape == target.shape else None
+                self.channels[other] = varying if made is None else made
 
     def _seen(self, node: fx.Node, axis: int) -> Channels:
         """The node's channels along this axis; if they are not known, new ones that stay."""
@@ -271,6 +281,10 @@ class Survey(fx.Interpreter):
         inside = slice(len(before), len(before) + len(source.cells))
         constant[inside], value[inside] = source.constant, source.value
         return Channels(1, torch.cat([before, source.cells, after]), constant, value)
+
+
+def _shares_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _parts(module: nn.Module, name: str) -> Parts:

@@ -37,13 +37,14 @@ ELEMENTWISE: set[Any] = DROPOUTS | MULTIPLICATIONS | {
     F.sigmoid, F.logsigmoid, F.tanh, F.softplus, F.softsign, F.hardtanh, F.hardswish,
     F.hardsigmoid, F.tanhshrink, F.softshrink, F.hardshrink, F.threshold,
     torch.relu, torch.relu_, torch.sigmoid, torch.tanh, torch.exp, torch.abs, torch.square,
-    torch.neg, torch.sin, torch.cos, torch.clamp, torch.selu, torch.celu,
+    torch.neg, torch.sin, torch.cos, torch.pow, torch.clamp, torch.selu, torch.celu,
     torch.add, torch.sub, torch.div, torch.maximum, torch.minimum, torch.clone,
     operator.add, operator.sub, operator.truediv, operator.neg, operator.pos, operator.abs,
+    operator.pow,
     operator.iadd, operator.isub, operator.itruediv,
     "relu", "relu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "exp", "abs", "square", "neg", "sin",
     "cos", "clamp", "clamp_", "add", "add_", "sub", "sub_", "div", "div_", "clone", "contiguous",
-    "detach", "maximum", "minimum",
+    "detach", "pow", "float", "double", "half", "bfloat16", "maximum", "minimum",
 }  # fmt: skip
 # Each channel of (N, C, ...) alone, and over how many dimensions; 0: any number.
 SPATIAL: dict[Any, int] = {
@@ -70,6 +71,7 @@ RESHAPES: set[Any] = FLATTENINGS | {torch.reshape, "view", "reshape"}
 CONCATENATIONS: set[Any] = {torch.cat, torch.concat, torch.concatenate}
 # These read a size, which is still right when the tensor is smaller.
 SIZES: set[Any] = {"size", "dim", "numel", "sizes of a tensor"}
+_OVERWRITING = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 _SIZE_ATTRIBUTES = ("shape", "ndim", "device", "dtype", "is_cuda")
 
 
@@ -97,8 +99,9 @@ def is_inplace(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
     if node.op == "call_module":
         return bool(getattr(modules[str(node.target)], "inplace", False))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    listed = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
-    return name.endswith("_") or node.target in listed or bool(node.kwargs.get("inplace"))
+    if node.op == "call_function" and node.target in _OVERWRITING:
+        return True
+    return (name.endswith("_") and name[-2:] != "__") or bool(node.kwargs.get("inplace"))
 
 
 def argument(node: fx.Node, place: int, name: str) -> Any:

@@ -112,7 +112,8 @@ def _traced(model: nn.Module, args: tuple[Any, ...]) -> fx.Graph:
     except Exception as error:
         raise PocketBayesError(
             f"the forward pass of {type(model).__name__} cannot be traced ({error}): shrink needs "
-            "one without control flow that depends on values or sizes; shrink its parts instead"
+            "one without control flow that depends on values or sizes, and without assignment to "
+            "parts of tensors; rewrite it so, or shrink its parts instead"
         ) from error
     if [(n.op, n.target) for n in other.nodes] != [(n.op, n.target) for n in graph.nodes]:
         raise PocketBayesError(
