@@ -154,8 +154,9 @@ def lively(net):
             nn.init.normal_(module.weight, 0, 2 * module.weight[0].numel() ** -0.5)
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(module.weight, 1, 0.3)
-            module.running_mean.normal_()
-            module.running_var.uniform_(0.5, 2)
+            if module.running_mean is not None:
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
         if getattr(module, "bias", None) is not None and isinstance(module.bias, nn.Parameter):
             nn.init.normal_(module.bias)
     return net
@@ -300,6 +301,43 @@ def test_a_unit_with_a_random_bias_stays():
     torch.testing.assert_close(small[0].posterior("bias").mean, bias.mean)
 
 
+@pytest.mark.parametrize(
+    ("between", "left"),
+    [
+        (nn.Identity(), 2), (nn.MaxPool2d(3, 1, 1), 2), (nn.AvgPool2d(2), 2),
+        (nn.AvgPool2d(3, 1, 1, count_include_pad=False), 2), (nn.AvgPool2d(3, 1, 1), 4),
+        (nn.ZeroPad2d(1), 4), (nn.ReflectionPad2d(1), 2), (nn.ConstantPad2d(1, 3.0), 5),
+        (nn.Upsample(scale_factor=2, mode="bilinear"), 2), (nn.LPPool2d(2, 2), 5),
+        (nn.BatchNorm2d(5, track_running_stats=False), 5), (nn.PReLU(5), 5), (nn.PReLU(), 2),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_constants_stay_so_where_borders_are_not_mixed_in(between, left, monkeypatch):
+    """Constants 2, 0, 3 and 1 beside one live channel: one stands for all, or they stay."""
+    net = nn.Sequential(conv(2, 5), nn.ReLU(), between, conv(5, 2), nn.Flatten())
+    model, x = bayesian(net), torch.randn(3, 2, 6, 6)
+    model[0].bias.data = torch.tensor([0.1, 2.0, -1.0, 3.0, 1.0])
+    kept = as_packed(model[0].posterior("weight"), torch.arange(18), "none")
+    replace_posterior(model, "0.weight", kept)
+    small = pb.shrink(model, x)
+    assert_same(small, model, x, monkeypatch, varies=0.02)
+    assert (small[0].out_channels, small[3].in_channels) == (left, left)
+
+
+def test_a_channel_with_a_random_shift_stays(monkeypatch):
+    net = nn.Sequential(conv(2, 4, bias=False), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 2))
+    model, x = bayesian(net, bias=True), torch.randn(3, 2, 6, 6)
+    kept = as_packed(model[0].posterior("weight"), torch.arange(18), "none")
+    replace_posterior(model, "0.weight", kept)
+    assert pb.shrink(model, x)[0].out_channels == 4
+    shift = as_packed(model[1].posterior("bias"), torch.tensor([0, 2]), "none")
+    replace_posterior(model, "1.bias", shift)
+    model[1].running_mean.fill_(0.0)
+    small = pb.shrink(model, x)
+    assert small[0].out_channels == 2
+    assert_same(small, model, x, monkeypatch)
+
+
 def test_what_nothing_reads_goes_and_what_only_that_read():
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
     model = pb.bayesianize_(net)
@@ -408,7 +446,7 @@ class Reused(nn.Module):
         self.tied.weight = self.twice.weight
 
     def forward(self, x, mask=None, scale=2.0):
-        x = self.stem(x) * scale
+        x = x.size(1) * self.stem(x) * scale
         x = x if mask is None else x * mask
         x = F.relu(self.tied(self.twice(F.relu(self.twice(x)))))
         return {"logits": self.head(F.relu(self.other(x))), "features": x}

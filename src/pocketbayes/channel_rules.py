@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from pocketbayes.channels import Cells, Channels, Reader
 from pocketbayes.models.residual import PaddedShortcut
-from pocketbayes.narrowing import Parts, parts_of, source_of, weight_axes
+from pocketbayes.narrowing import parts_in, source_of, weight_axes
 from pocketbayes.operations import (
     CONCATENATIONS,
     DROPOUTS,
@@ -130,7 +130,7 @@ class Survey(fx.Interpreter):
             return self._depthwise(node, layer)
         axis = 1 if spatial else out.dim() - 1
         inputs = self._seen(node.all_input_nodes[0], axis)
-        weight = _parts(layer, "weight")
+        weight = parts_in(layer, "weight")
         active = weight.active.transpose(0, weight_axes(layer)[0])
         active = active.reshape(*active.shape[:2], -1).any(2).cpu()
         dead = ~(active & ~inputs.zero).any(1)
@@ -146,7 +146,7 @@ class Survey(fx.Interpreter):
         if layer.groups != layer.in_channels:
             return None
         several = layer.out_channels // layer.in_channels
-        active = _parts(layer, "weight").active.flatten(1).any(1).cpu()
+        active = parts_in(layer, "weight").active.flatten(1).any(1).cpu()
         dead = ~active | inputs.zero.repeat_interleave(several)
         cells = inputs.cells.repeat_interleave(several)
         self.depthwise[str(node.target)] = cells, inputs.cells
@@ -162,17 +162,16 @@ class Survey(fx.Interpreter):
             return replace(found, constant=torch.zeros_like(found.constant))
         if source_of(norm, "bias") is None:
             return found
-        return replace(found, constant=found.constant & _parts(norm, "bias").certain.cpu())
+        return replace(found, constant=found.constant & parts_in(norm, "bias").certain.cpu())
 
     def _channelwise(self, node: fx.Node, out: Tensor, axis: int | None = None) -> Channels | None:
         """An operation on each channel alone; `axis` is where it leaves them."""
         sources = node.all_input_nodes
-        inputs = [self.channels[n] for n in sources if n in self.channels]
-        layouts = {
-            (c.axis, len(c.cells), len(self.shapes[n]))
-            for n, c in zip(sources, inputs, strict=False)
-        }
-        if len(inputs) < len(sources) or len(layouts) != 1:
+        if not all(n in self.channels for n in sources):
+            return None
+        inputs = [self.channels[n] for n in sources]
+        layouts = {(c.axis, len(c.cells)) for c in inputs}
+        if len(layouts) != 1 or len({len(self.shapes[n]) for n in sources}) != 1:
             return None
         first = inputs[0]
         axis = first.axis if axis is None else axis
@@ -186,20 +185,22 @@ class Survey(fx.Interpreter):
             constant |= torch.stack([c.zero for c in inputs]).any(0)
         if kind in DROPOUTS and self.keeps_dropout:
             constant &= first.zero
-        return self._with_constants(node, Channels(axis, first.cells, constant, out.new_zeros(())))
+        return self._with_constants(node, axis, first.cells, constant)
 
-    def _with_constants(self, node: fx.Node, channels: Channels) -> Channels:
+    def _with_constants(
+        self, node: fx.Node, axis: int, cells: Tensor, constant: Tensor
+    ) -> Channels:
         """Runs the node on tensors of constants, and sees what becomes of them."""
-        if not channels.constant.any():
-            return replace(channels, value=torch.zeros(len(channels.cells)))
+        if not constant.any():
+            return Channels(axis, cells, constant, torch.zeros(len(cells)))
         args, kwargs = fx.map_arg(
             (node.args, node.kwargs), lambda n: self.channels[n].image(self.shapes[n])
         )
         result = getattr(self, node.op)(node.target, args, kwargs)
-        each = result.movedim(channels.axis, 0).flatten(1)
+        each = result.movedim(axis, 0).flatten(1)
         low, high = each.amin(1), each.amax(1)
         steady = (high - low) <= _STEADY * torch.maximum(high.abs(), low.abs())
-        return replace(channels, constant=channels.constant & steady.cpu(), value=low)
+        return Channels(axis, cells, constant & steady.cpu(), low)
 
     def _spatial(self, node: fx.Node, out: Tensor) -> Channels | None:
         dimensions = SPATIAL[operation_of(node, self._modules)]
@@ -287,15 +288,9 @@ def _shares_memory(one: Tensor, other: Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def _parts(module: nn.Module, name: str) -> Parts:
-    source = source_of(module, name)
-    assert source is not None
-    return parts_of(source)
-
-
 def _biases(layer: nn.Module, axis: int, cells: Tensor, dead: Tensor) -> Channels:
     """Outputs that read nothing are their bias: a constant, unless that has noise."""
     if source_of(layer, "bias") is None:
         return Channels(axis, cells, dead, torch.zeros(len(dead)))
-    bias = _parts(layer, "bias")
+    bias = parts_in(layer, "bias")
     return Channels(axis, cells, dead & bias.certain.cpu(), bias.mean)

@@ -59,6 +59,13 @@ def parts_of(source: Source) -> Parts:
     return Parts(mean, log_std, torch.ones_like(mean, dtype=torch.bool))
 
 
+def parts_in(module: nn.Module, name: str) -> Parts:
+    """The parts of a posterior or parameter that the module is known to have."""
+    source = source_of(module, name)
+    assert source is not None
+    return parts_of(source)
+
+
 def with_merged(parts: Parts, axis: int, carrier: int, share: Tensor) -> Parts:
     """The weights at the place `carrier` of an axis stand for all: w_e = sum_d share_d w_d.
 
