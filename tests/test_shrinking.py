@@ -470,7 +470,7 @@ class Overwriting(nn.Module):
         self.drop, self.act, self.head = nn.Dropout(0.5), nn.ReLU(inplace=True), nn.Linear(24, 4)
 
     def forward(self, x, y):
-        x = self.first(x)
+        x = self.first(x.mul_(2))
         alias = self.drop(x)
         self.act(alias)
         y = self.second(y)
@@ -485,11 +485,27 @@ class Overwriting(nn.Module):
 def test_what_is_overwritten_in_place_is_seen_by_all_its_names(seed, monkeypatch):
     torch.manual_seed(seed)
     model, x = drop_(bayesian(Overwriting()), dead={}), (torch.randn(4, 8), torch.randn(4, 8))
+    given = x[0].clone()
     small = pb.shrink(model, x)
-    torch.testing.assert_close(means(small, *x), means(model, *x), rtol=1e-5, atol=1e-5)
-    noisy = (plus_one_std(m, x, monkeypatch) for m in (small, model))
+    assert torch.equal(x[0], given)
+    one, other = (means(m, x[0].clone(), x[1]) for m in (small, model))
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    noisy = (plus_one_std(m, (given.clone(), x[1]), monkeypatch) for m in (small, model))
     torch.testing.assert_close(*noisy, rtol=1e-4, atol=1e-4)
     assert width(small) < width(model)
+
+
+class Normalising(nn.Sequential):
+    def forward(self, x):
+        return super().forward((x - torch.tensor([1.0, 2.0, 3.0])) / 2) + torch.ones(8)
+
+
+def test_constant_tensors_are_no_obstacle():
+    model, x = drop_(bayesian(Normalising(nn.Linear(3, 8), nn.Linear(8, 8)))), torch.randn(4, 3)
+    small = pb.shrink(model, x)
+    torch.testing.assert_close(means(small, x), means(model, x), rtol=1e-5, atol=1e-5)
+    assert small[0].out_features < 8
+    assert vars(small).keys() == vars(model).keys()
 
 
 class Choosing(nn.Sequential):
@@ -519,6 +535,8 @@ def test_networks_that_cannot_be_cut_say_why(net, said):
 
 def test_switches_ensembles_and_wrong_examples_are_refused():
     model, x = bayesian(mlp()), inputs_of("mlp")
+    with pytest.raises(PocketBayesError, match=r"torch\.nn\.Module"):
+        pb.shrink(x, x)
     with pytest.raises(PocketBayesError, match="example"):
         pb.shrink(model, torch.zeros(2, 5))
     ensemble = pb.fit(model, loader(x), pb.DeepEnsemble(members=2), epochs=1).model

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from pocketbayes.channel_rules import Survey
 from pocketbayes.channels import needed, shares
@@ -44,7 +44,8 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
     Args:
         model: one with weights that are exactly 0: pruned after `SpikeSlab`, trained by
             `Subspace(structure="channel")`, `RigL`, or a plain network. It is left as it is.
-        example: a batch of inputs, or a tuple of the arguments of `forward`, on the model's device.
+        example: a batch of inputs as the model will see them, or a tuple of the arguments of
+            `forward`, on the model's device.
 
     Raises:
         PocketBayesError: switches that `prune_` has not decided yet, a forward pass that cannot be
@@ -60,7 +61,7 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
         graph = _traced(small, args)
         survey = Survey(small, graph, describe(small).keeps_dropout)
         try:
-            before = survey.run(*args)
+            before = survey.run(*_copied(args))
         except Exception as error:
             raise PocketBayesError(
                 f"the example does not go through the network: {error}"
@@ -72,6 +73,8 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
 
 
 def _require_decided(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise PocketBayesError(f"shrink takes a torch.nn.Module, not {type(model).__name__}")
     if isinstance(model, Ensemble):
         raise PocketBayesError("shrink takes one network: shrink each of model.members instead")
     for name, posterior in named_posteriors(model):
@@ -82,11 +85,13 @@ def _require_decided(model: nn.Module) -> None:
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, the network is in evaluation mode and without noise."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes, before = [(module, module.training) for module in model.modules()], set(vars(model))
     try:
         with drawing_by(model.eval(), "mean"):
             yield
     finally:
+        for name in vars(model).keys() - before:
+            delattr(model, name)  # constants that tracing has left there
         for module, mode in modes:
             module.training = mode
         for _, layer in bayesian_modules(model):
@@ -115,12 +120,17 @@ def _traced(model: nn.Module, args: tuple[Any, ...]) -> fx.Graph:
             "one without control flow that depends on values or sizes, and without assignment to "
             "parts of tensors; rewrite it so, or shrink its parts instead"
         ) from error
-    if [(n.op, n.target) for n in other.nodes] != [(n.op, n.target) for n in graph.nodes]:
+    if _program(other) != _program(graph):
         raise PocketBayesError(
             f"{type(model).__name__} does other things in training than in evaluation, so that a "
             "channel without use in one may have one in the other; shrink its parts instead"
         )
     return graph
+
+
+def _program(graph: fx.Graph) -> list[object]:
+    """What a graph does; constants, which each tracing names anew, without their names."""
+    return [n.op if n.op == "get_attr" else (n.op, n.target) for n in graph.nodes]
 
 
 def _cut_(model: nn.Module, survey: Survey) -> bool:
@@ -141,17 +151,22 @@ def _cut_(model: nn.Module, survey: Survey) -> bool:
     return not bool(kept.all())
 
 
+def _copied(args: tuple[Any, ...]) -> Any:
+    """The arguments for a pass that may overwrite them."""
+    return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, args)
+
+
 def _require_same(model: nn.Module, args: tuple[Any, ...], before: Any) -> None:
     """An error if the smaller network does not compute what the larger did."""
     advice = "use the model as it is, or shrink its parts"
     try:
-        after = model(*args)
+        after = model(*_copied(args))
     except Exception as error:
         raise PocketBayesError(
             f"{type(model).__name__} depends on the widths of its layers ({error}): {advice}"
         ) from error
     for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
-        if isinstance(old, Tensor) and old.is_floating_point():
+        if isinstance(old, Tensor) and old.is_floating_point() and old.numel():
             scale = old.abs().max().clamp_min(1e-6)
             most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
             if old.shape != new.shape or not (new - old).abs().max() <= most:
