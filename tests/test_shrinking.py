@@ -324,6 +324,66 @@ def test_constants_stay_so_where_borders_are_not_mixed_in(between, left, monkeyp
     assert (small[0].out_channels, small[3].in_channels) == (left, left)
 
 
+class Between(nn.Module):
+    """A convolution, any function, and a layer that reads what it makes."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.stem, self.function = conv(3, 8), function
+        made = function(F.relu(self.stem(torch.randn(3, 3, 8, 8)))).flatten(1)
+        self.head = nn.Linear(made.shape[1], 4)
+
+    def forward(self, x):
+        return self.head(self.function(F.relu(self.stem(x))).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("function", "whole"),
+    [
+        (lambda x: x[:, :5], True), (lambda x: x[:, 3], True), (lambda x: x[1:, :, ::2], False),
+        (lambda x: x.view(-1, 512), True), (lambda x: x.view(x.size(0), 8, 64), True),
+        (lambda x: x.view(x.shape[0], x.shape[1], 64), False), (lambda x: x.flatten(0, 1), True),
+        (lambda x: x.reshape((x.size(0), -1)), False), (lambda x: x.permute(0, 2, 3, 1), True),
+        (lambda x: x.chunk(2, 1)[0], True), (lambda x: F.softmax(x, 1), True),
+        (lambda x: x.squeeze(), True), (lambda x: x.mean(3).squeeze(0), True),
+        (lambda x: x.sum(1, keepdim=True), True), (lambda x: x.mean(0), True),
+        (lambda x: x.amax((2, 3), keepdim=True).squeeze(3).unsqueeze(1), True),
+        (lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)), True), (lambda x: F.pad(x, (1, 2)), False),
+        (lambda x: torch.stack([x, x], 1), True), (lambda x: x.size(1) * x, True),
+        (lambda x: F.glu(x, 1), True), (lambda x: x.repeat(1, 2, 1, 1), True),
+        (lambda x: torch.cat([x, 2 - x], 1), False), (lambda x: torch.cat([x, x], 2), True),
+        (lambda x: x + x[:, :1], True), (lambda x: x * x.mean((2, 3), keepdim=True), False),
+        (lambda x: F.max_pool1d(x.flatten(2).mean(2), 3, 1, 1), True),
+    ],
+)  # fmt: skip
+def test_functions_of_all_kinds_are_followed_or_keep_all(function, whole, monkeypatch):
+    model, x = drop_(bayesian(Between(function)), sides=("output",)), torch.randn(3, 3, 8, 8)
+    model.stem.bias.data[::2].neg_()
+    small = pb.shrink(model, x)
+    assert_same(small, model, x, monkeypatch)
+    assert (small.stem.out_channels == 8) == whole
+
+
+def test_what_a_zero_is_multiplied_with_goes_with_it():
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4))
+    gate = nn.Linear(3, 8)
+
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.gate = net, gate
+
+        def forward(self, x):
+            return self.net[2](self.net[1](self.net[0](x)) * self.gate(x).sigmoid())
+
+    model = bayesian(Gated())
+    kept = as_packed(model.net[0].posterior("weight"), torch.arange(6), "none")
+    replace_posterior(model, "net.0.weight", kept)
+    model.net[0].bias.data.fill_(-1.0)
+    small = pb.shrink(model, torch.randn(2, 3))
+    assert small.gate.out_features == small.net[2].in_features == 2
+
+
 def test_a_channel_with_a_random_shift_stays(monkeypatch):
     net = nn.Sequential(conv(2, 4, bias=False), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 2))
     model, x = bayesian(net, bias=True), torch.randn(3, 2, 6, 6)
