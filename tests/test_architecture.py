@@ -55,6 +55,12 @@ MAY_IMPORT = {
     "quantization": "convert posteriors",
     "budgets": "evaluation",
     "pruning": "budgets convert criteria elbo evaluation posteriors ranking",
+    "channels": "",
+    "narrowing": "layers posteriors",
+    "operations": "layers narrowing posteriors",
+    "channel_rules": "channels models narrowing operations",
+    "shrinking": "channel_rules channels convert description ensembles layers models narrowing"
+    " posteriors",
     "gradients": "convert elbo layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
@@ -79,7 +85,7 @@ MAY_IMPORT = {
     "models": "",
     "flops": "environment layers methods randomness",
     "": "auditing codec composition convert counting elbo evaluation features figures"
-    " fitting flops methods prediction predictive pruning quantization",
+    " fitting flops methods prediction predictive pruning quantization shrinking",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

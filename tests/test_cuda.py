@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
+from pocketbayes.posteriors.conversions import as_packed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -196,3 +197,20 @@ def test_a_plan_is_the_same_on_every_device_up_to_ties(objective):
     assert abs(len(here.outlier) - len(there.outlier)) <= 20
     assert abs(len(here.blend) - len(there.blend)) <= 20
     torch.testing.assert_close(torch.tensor(here.mean), torch.tensor(there.mean), rtol=0, atol=1e-5)
+
+
+def test_a_network_shrinks_on_the_gpu():
+    net = nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 8, 3),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4),
+    )  # fmt: skip
+    model = pb.bayesianize_(net.cuda().to(memory_format=torch.channels_last), estimator="mean")
+    dense = model[0].posterior("weight")
+    index = torch.arange(5 * 27, device="cuda")
+    pb.replace_posterior(model, "0.weight", as_packed(dense, index, "none"))
+    x = torch.randn(4, 3, 8, 8, device="cuda")
+    small = pb.shrink(model, x)
+    assert small[0].out_channels <= 6
+    assert all(p.is_cuda for p in small.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(small.eval()(x), model.eval()(x), rtol=1e-3, atol=1e-4)

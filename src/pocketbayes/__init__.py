@@ -58,6 +58,7 @@ _HOME = {
     "replace_posterior": "convert",
     "save": "codec",
     "sharing_summary": "counting",
+    "shrink": "shrinking",
     "training_flops": "flops",
     "weight_figures": "figures",
 }
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
     from pocketbayes.pruning import prune_
     from pocketbayes.quantization import Quantization, quantize_
+    from pocketbayes.shrinking import shrink
 
 
 def __getattr__(name: str) -> Any:
