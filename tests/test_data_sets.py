@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import spatial, stats
 from sklearn.datasets import load_digits, make_friedman1
 
 import pocketbayes as pb
@@ -96,7 +96,7 @@ def test_friedmans_function_is_that_of_scikit_learn():
     assert friedman_mean(x) == pytest.approx(y)
 
 
-@pytest.mark.parametrize("name", ["friedman", "sparse-linear"])
+@pytest.mark.parametrize("name", ["friedman", "sparse-linear", "sparse-mlp"])
 def test_splits_and_seeds_differ_and_repeat(name):
     train, test = open_dataset(name, "train", rows=40), open_dataset(name, "test", rows=40)
     assert len(train) == len(test) == 40
@@ -138,6 +138,17 @@ def test_sparse_linear_data_is_what_its_support_says():
     assert {-1.0, 1.0} == set(np.sign(weights[list(data.support)]))
 
 
+def test_a_sparse_network_reads_its_support_and_nothing_else():
+    data = open_dataset("sparse-mlp", "train", features=4, relevant=2, noise=0.0, rows=4000)
+    x, y = data.features.double().numpy(), data.targets.double().numpy()
+    assert y.std() == pytest.approx(1, abs=0.1)
+    others = [k for k in range(4) if k not in data.support]
+    for columns, known in ((list(data.support), True), (others, False)):
+        part = x[:, columns]
+        nearest = spatial.KDTree(part).query(part, k=2)[1][:, 1]
+        assert (np.square(y[nearest] - y).mean() < 0.1) == known
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -146,6 +157,8 @@ def test_sparse_linear_data_is_what_its_support_says():
         ("friedman", {"noise": -1.0}),
         ("friedman", {"data_seed": -1}),
         ("sparse-linear", {"features": 5, "relevant": 6}),
+        ("sparse-mlp", {"features": 5, "relevant": 6}),
+        ("sparse-mlp", {"hidden": 0}),
         ("sparse-linear", {"relevant": 0}),
         ("sparse-linear", {"data_seed": 1.5}),
     ],

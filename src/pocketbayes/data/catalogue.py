@@ -11,7 +11,7 @@ from pocketbayes.data.embedded import digits, photo_patches
 from pocketbayes.data.folders import imagefolder
 from pocketbayes.data.idx import fashion_mnist, mnist
 from pocketbayes.data.images import ImageSet
-from pocketbayes.data.simulated import friedman, sparse_linear
+from pocketbayes.data.simulated import friedman, sparse_linear, sparse_mlp
 from pocketbayes.data.svhn import svhn
 from pocketbayes.data.tables import TableSet
 from pocketbayes.data.tabular import table
@@ -30,6 +30,7 @@ DATASETS: dict[str, Callable[..., ImageSet | TableSet]] = {
     "parquet": table,
     "friedman": friedman,
     "sparse-linear": sparse_linear,
+    "sparse-mlp": sparse_mlp,
 }
 
 

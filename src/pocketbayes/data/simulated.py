@@ -97,6 +97,48 @@ def sparse_coefficients(features: int, relevant: int, data_seed: int) -> Floats:
     return coefficients
 
 
+def sparse_mlp(
+    split: str,
+    root: Path | None,
+    features: int = 50,
+    relevant: int = 5,
+    hidden: int = 8,
+    rows: int = 1000,
+    noise: float = 0.2,
+    data_seed: int = 0,
+) -> TableSet:
+    """A small network of a few of many features, all standard normal: y = v tanh(W x) + noise.
+
+    W and v are standard normal, and y has a standard deviation of about 1 before its noise.
+
+    Args:
+        split: "train" or "test", which have as many rows and the same network.
+        root: not needed.
+        features: columns in all.
+        relevant: columns that the network reads, at random places.
+        hidden: its hidden units.
+        rows: examples in each split.
+        noise: the standard deviation of the noise.
+        data_seed: another number gives another network and other data.
+    """
+    require_count(features, "features")
+    require_count(hidden, "hidden")
+    if require_count(relevant, "relevant") > features:
+        raise DataError(f"relevant={relevant} features of {features}: raise features or lower it")
+    require_count(data_seed, "data_seed", least=0)
+    rng = np.random.default_rng([data_seed, 3])
+    support = np.sort(rng.choice(features, relevant, replace=False))
+    inner, outer = rng.standard_normal((relevant, hidden)), rng.standard_normal(hidden)
+    usual = np.tanh(rng.standard_normal((10_000, relevant)) @ inner) @ outer
+
+    def draw(rng: np.random.Generator) -> tuple[Floats, Floats]:
+        x = rng.standard_normal((rows, features))
+        clean = np.tanh(x[:, support] @ inner) @ outer / usual.std()
+        return x, clean + noise * rng.standard_normal(rows)
+
+    return _simulation("sparse-mlp", split, draw, tuple(support.tolist()), rows, noise, data_seed)
+
+
 def _simulation(
     name: str,
     split: str,
