@@ -78,8 +78,8 @@ MAY_IMPORT = {
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
     "commands": "checkpoints codec composition convert data description environment evaluation"
-    " figures fitting flags flops estimators layers methods models plots prediction predictive"
-    " progress tables",
+    " features figures fitting flags flops estimators layers methods models plots prediction"
+    " predictive progress tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",

@@ -439,6 +439,26 @@ def test_baselines_from_train_to_predict(work, quick, method):
     quick("predict", method, "digit0.png")
 
 
+def test_features_of_a_table_are_reported_by_name(work, quick):
+    rows = ["size,age,noise"]
+    rng = np.random.default_rng(0)
+    for size, age, noise in rng.standard_normal((200, 3)):
+        rows.append(f"{size},{age},{noise}")
+    lines = [f"{row},{3 * float(row.split(',')[0])}" for row in rows[1:]]
+    (work / "house.csv").write_text("\n".join(["size,age,noise,price", *lines]) + "\n")
+    quick("train", "--data", "csv", "--file", "house.csv", "--target", "price", "--model", "mlp",
+          "--hidden", "4", "--method", "spike-slab", "--granularity", "input", "--layers", "first",
+          "--epochs", "150", "--beta", "1", "--lr", "0.02", "--out", "house")  # fmt: skip
+    report = json.loads(quick("features", "house", "--plot", "f/f.png", "--json").stdout)
+    assert set(report["features"]) == {"size", "age", "noise"}
+    assert next(iter(report["features"])) == "size"
+    assert report["chosen"] == ["size"]
+    assert (work / "f" / "f.png").read_bytes()[1:4] == b"PNG"
+    assert quick("features", "house").stdout.startswith("size")
+    assert "no switches" in quick("features", "run", code=1).stderr
+    assert "no run or file" in quick("features", "nothing", code=2).stderr
+
+
 def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
     words = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "1",
              "--method", "sharing", "--components", "20"]  # fmt: skip

@@ -158,7 +158,7 @@ def test_a_sparse_network_reads_its_support_and_nothing_else():
         ("friedman", {"data_seed": -1}),
         ("sparse-linear", {"features": 5, "relevant": 6}),
         ("sparse-mlp", {"features": 5, "relevant": 6}),
-        ("sparse-mlp", {"hidden": 0}),
+        ("sparse-mlp", {"units": 0}),
         ("sparse-linear", {"relevant": 0}),
         ("sparse-linear", {"data_seed": 1.5}),
     ],

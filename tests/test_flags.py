@@ -31,11 +31,11 @@ class Fancy(Method):
     Attributes:
         sparkle: how much of it, in
             glitters per second.
-        layers: widths.
+        stages: widths.
     """
 
     sparkle: float = 0.5
-    layers: tuple[int, ...] = (3, 4)
+    stages: tuple[int, ...] = (3, 4)
     place: Path | None = None
     loud: bool = False
 
@@ -78,7 +78,7 @@ def test_values_raise_a_cold_beta_and_leave_a_warm_one():
 
 def test_flags_have_types_defaults_and_owners():
     assert (FLAGS["sparkle"].kind, FLAGS["sparkle"].shape) == (float, "single")
-    assert (FLAGS["layers"].kind, FLAGS["layers"].shape) == (int, "list")
+    assert (FLAGS["stages"].kind, FLAGS["stages"].shape) == (int, "list")
     assert FLAGS["place"].kind is Path
     assert FLAGS["loud"].kind is bool
     assert FLAGS["lr"].help.startswith("peak learning rate")
@@ -115,9 +115,9 @@ def test_descriptions_of_base_classes_count():
     [
         ("sparkle: 1", {"sparkle": 1.0}),
         ("sparkle: 1e-3", {"sparkle": 1e-3}),
-        ("layers: [5, 6]", {"layers": (5, 6)}),
-        ("layers: 5,6", {"layers": (5, 6)}),
-        ("layers: []", {"layers": ()}),
+        ("stages: [5, 6]", {"stages": (5, 6)}),
+        ("stages: 5,6", {"stages": (5, 6)}),
+        ("stages: []", {"stages": ()}),
         ("clip-norm: 3", {"clip_norm": 3.0}),
         ("clip_norm: null", {}),
         ("loud: true", {"loud": True}),
@@ -137,9 +137,9 @@ def test_yaml_values(text, value, tmp_path):
         ("sparkle: much", "sparkle must be a number; got 'much'"),
         ("sparkle: true", "sparkle must be a number; got True"),
         ("sparkle: [1]", "sparkle must be a number"),
-        ("layers: 5", "layers must be a list"),
-        ("layers: [a]", "layers must be a whole number; got 'a'"),
-        ("layers: [1.5]", "layers must be a whole number"),
+        ("stages: 5", "stages must be a list"),
+        ("stages: [a]", "stages must be a whole number; got 'a'"),
+        ("stages: [1.5]", "stages must be a whole number"),
         ("loud: 1", "loud must be true or false"),
         ("place: 3", "place must be a path"),
         ("- a", "must hold `name: value` lines"),
@@ -162,8 +162,8 @@ def test_a_missing_config_is_named(tmp_path):
 
 def test_flags_win_over_the_file(tmp_path):
     path = config(tmp_path, "sparkle: 0.1\nlr: 0.2")
-    given = given_options({"sparkle": 0.9, "lr": None, "layers": "1,2"}, path, FLAGS)
-    assert given == {"sparkle": 0.9, "lr": 0.2, "layers": (1, 2)}
+    given = given_options({"sparkle": 0.9, "lr": None, "stages": "1,2"}, path, FLAGS)
+    assert given == {"sparkle": 0.9, "lr": 0.2, "stages": (1, 2)}
 
 
 def test_typer_sees_the_flags():

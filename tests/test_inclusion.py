@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributions import Bernoulli, Normal, kl_divergence
+from torch.distributions import Bernoulli, kl_divergence
 
 from pocketbayes.inclusion import (
     MOST_LOG_ODDS,
     bernoulli_kl,
     log_odds_of,
-    narrow_spike_log_odds,
     stationary_log_odds,
     switched_moments,
 )
@@ -58,18 +57,6 @@ def test_the_update_is_where_the_elbo_is_stationary(beta, gain, divergence, prio
     elbo = inclusion * gain - beta * (inclusion * divergence + bernoulli_kl(log_odds, prior))
     (slope,) = torch.autograd.grad(elbo, log_odds)
     assert abs(slope.item()) < 1e-7 * (1 + abs(gain) + beta * divergence)
-
-
-@given(st.floats(-1, 1), st.floats(0.01, 1), st.floats(0.01, 0.1), st.floats(0.2, 2), odds)
-def test_a_narrow_spike_compares_two_divergences(mean, std, spike, slab, prior):
-    q = Normal(number(mean), number(std))
-    to = [kl_divergence(q, Normal(torch.zeros(()).double(), s)) for s in (spike, slab)]
-    want = prior + (to[0] - to[1]).item()
-    got = narrow_spike_log_odds(
-        q.mean, q.variance, number(spike), number(slab),
-        number(prior),
-    )  # fmt: skip
-    assert got.item() == pytest.approx(max(-12, min(12, want)), abs=1e-9)
 
 
 def test_log_odds_of_probabilities_are_bounded():

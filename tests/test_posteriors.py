@@ -12,6 +12,7 @@ from pocketbayes.posteriors import (
     FAMILIES,
     Gaussian,
     LogUniform,
+    NarrowSpike,
     Point,
     Posterior,
     Shared,
@@ -68,9 +69,16 @@ def spike_slab() -> SpikeSlab:
     return SpikeSlab(mean, log_std, log_odds, 0.3, torch.tensor(-1.0, dtype=torch.float64))
 
 
+def narrow_spike() -> NarrowSpike:
+    q = spike_slab()
+    arrays = q.arrays() | {"spike_std": torch.tensor(0.02, dtype=torch.float64)}
+    return NarrowSpike.from_arrays(arrays)
+
+
 EXAMPLES = {
     "gaussian": gaussian,
     "log_uniform": log_uniform,
+    "narrow_spike": narrow_spike,
     "point": point,
     "shared": shared,
     "sparse": sparse,

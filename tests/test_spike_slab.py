@@ -237,7 +237,8 @@ def test_the_gain_is_the_slope_without_the_prior():
     (slope,) = torch.autograd.grad(loss, q.log_odds)
     p = q.inclusion.detach().requires_grad_()
     (want,) = torch.autograd.grad(likelihood(p), p)
-    torch.testing.assert_close(gain_of(q, slope.detach() * n, beta).detach(), want)
+    got = gain_of(q, slope.detach() * n, q.of_groups(q.slab_kls()), beta)
+    torch.testing.assert_close(got.detach(), want)
 
 
 @every_granularity
@@ -282,7 +283,8 @@ def test_a_tensor_never_loses_its_last_switch():
 @pytest.mark.parametrize(
     "fields",
     [{"inclusion": 0.0}, {"inclusion": 1.0}, {"initial_inclusion": 1.5}, {"granularity": "row"},
-     {"hold": 2.0}, {"step": 0.0}, {"averaging": 1.0}],
+     {"hold": 2.0}, {"step": 0.0}, {"averaging": 1.0}, {"layers": "last"}, {"spike": "laplace"},
+     {"spike_scale": 1.0}],
 )  # fmt: skip
 def test_configs_refuse_nonsense(fields):
     with pytest.raises(PocketBayesError, match=next(iter(fields))):

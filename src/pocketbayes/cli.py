@@ -1,4 +1,4 @@
-"""The command line: `pocketbayes demo | train | evaluate | predict | figures | inspect`.
+"""The command line: `pocketbayes demo | train | evaluate | predict | figures | features | inspect`.
 
 Options of methods, networks and data sets are read off their own signatures (see `flags`), so
 nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
@@ -14,6 +14,7 @@ import typer
 from pocketbayes import __version__, codec
 from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
+from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
 from pocketbayes.commands.planning import planned, resumed, train_flags
 from pocketbayes.commands.predict import PredictOptions, run_prediction
@@ -39,7 +40,7 @@ Target = Annotated[
 ]
 TRAIN, EVALUATE = train_flags(), evaluate_flags()
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
-FIGURES = figure_flags()
+FIGURES, FEATURES = figure_flags(), options_in(FeatureOptions)
 
 
 def train(
@@ -137,6 +138,24 @@ def figures(
     show({"figures": drawn}, json, "\n".join(drawn))
 
 
+def features(
+    run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
+) -> None:
+    """Show how likely each input is used, by a model that can tell.
+
+    It can if it was trained by [bold]--method spike-slab --granularity input[/bold].
+
+    [bold]Examples[/bold]
+
+      pocketbayes train --data csv --file house.csv --target price --model mlp
+      --method spike-slab --granularity input --layers first --out runs/house
+
+      pocketbayes features runs/house --plot features.png
+    """
+    report = run_features(run_or_file, FeatureOptions(**given_options(values, config, FEATURES)))
+    show(report.to_dict(), json, str(report))
+
+
 def inspect(run_or_file: Target, json: Json = False) -> None:
     """Show what a file holds: network, posteriors, sections and bytes.
 
@@ -168,6 +187,7 @@ for command, flags in (
     (evaluate, EVALUATE),
     (predict, PREDICT),
     (figures, FIGURES),
+    (features, FEATURES),
 ):
     app.command()(add_flags(command, flags))
 app.command()(inspect)

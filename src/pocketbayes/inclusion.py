@@ -54,21 +54,6 @@ def stationary_log_odds(
     return found.clamp(-most, most)
 
 
-def narrow_spike_log_odds(
-    mean: Tensor, variance: Tensor, spike_std: Tensor, slab_std: Tensor, prior_log_odds: Tensor
-) -> Tensor:
-    """Log-odds that a weight comes from the slab and not from a spike N(0, spike^2).
-
-    logit q + ln(spike / slab) + (m^2 + v) / 2 (1 / spike^2 - 1 / slab^2): the KL to the spike
-    less that to the slab, whatever beta is.
-    """
-    precision = spike_std**-2 - slab_std**-2
-    found = (
-        prior_log_odds + (spike_std / slab_std).log() + (mean.square() + variance) / 2 * precision
-    )
-    return found.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
-
-
 def log_odds_of(probability: float) -> float:
     """ln(p / (1 - p)), within the bounds that switches are kept in."""
     odds = log(probability) - log(1 - probability)

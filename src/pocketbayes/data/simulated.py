@@ -102,7 +102,7 @@ def sparse_mlp(
     root: Path | None,
     features: int = 50,
     relevant: int = 5,
-    hidden: int = 8,
+    units: int = 8,
     rows: int = 1000,
     noise: float = 0.2,
     data_seed: int = 0,
@@ -116,19 +116,19 @@ def sparse_mlp(
         root: not needed.
         features: columns in all.
         relevant: columns that the network reads, at random places.
-        hidden: its hidden units.
+        units: of its hidden layer.
         rows: examples in each split.
         noise: the standard deviation of the noise.
         data_seed: another number gives another network and other data.
     """
     require_count(features, "features")
-    require_count(hidden, "hidden")
+    require_count(units, "units")
     if require_count(relevant, "relevant") > features:
         raise DataError(f"relevant={relevant} features of {features}: raise features or lower it")
     require_count(data_seed, "data_seed", least=0)
     rng = np.random.default_rng([data_seed, 3])
     support = np.sort(rng.choice(features, relevant, replace=False))
-    inner, outer = rng.standard_normal((relevant, hidden)), rng.standard_normal(hidden)
+    inner, outer = rng.standard_normal((relevant, units)), rng.standard_normal(units)
     usual = np.tanh(rng.standard_normal((10_000, relevant)) @ inner) @ outer
 
     def draw(rng: np.random.Generator) -> tuple[Floats, Floats]:

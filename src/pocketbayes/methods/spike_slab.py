@@ -14,7 +14,7 @@ from pocketbayes.inclusion import (
     stationary_log_odds,
 )
 from pocketbayes.methods.base import Moment, VariationalMethod
-from pocketbayes.posteriors import Gaussian, Packed
+from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed
 from pocketbayes.posteriors import SpikeSlab as Switched
 from pocketbayes.posteriors.conversions import as_own, is_trainable
 from pocketbayes.posteriors.spike_slab import GRANULARITIES
@@ -34,6 +34,10 @@ class SpikeSlab(VariationalMethod):
             or "output" (a unit, or filter: makes the network smaller). Biases go one by one.
         layers: "all", or "first": only the layer that reads the data has switches, which with
             granularity="input" chooses among its features and leaves the network as it is.
+        spike: what a weight is with its switch off: "dirac" (0), or "gaussian": only its prior is
+            narrow, and `prune_` makes it 0. The optimum of p then is that of the prior alone,
+            logit p = logit inclusion + KL(q || spike) - KL(q || slab).
+        spike_scale: std of the gaussian spike, as a share of the slab's.
         initial_inclusion: probability that a switch is on at first.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
@@ -44,6 +48,8 @@ class SpikeSlab(VariationalMethod):
     inclusion: float = 0.1
     granularity: str = "weight"
     layers: str = "all"
+    spike: str = "dirac"
+    spike_scale: float = 0.1
     initial_inclusion: float = 0.98
     hold: float = 0.3
     step: float = 0.05
@@ -59,6 +65,8 @@ class SpikeSlab(VariationalMethod):
                 raise PocketBayesError(f"SpikeSlab.{name} must be below 1; got {value}")
         require_choice(self.granularity, "SpikeSlab.granularity", GRANULARITIES)
         require_choice(self.layers, "SpikeSlab.layers", ("all", "first"))
+        require_choice(self.spike, "SpikeSlab.spike", ("dirac", "gaussian"))
+        require_number(self.spike_scale, "SpikeSlab.spike_scale", above=0, most=0.999)
         require_number(self.hold, "SpikeSlab.hold", least=0, most=1)
         require_number(self.step, "SpikeSlab.step", above=0, most=1)
         require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
@@ -91,8 +99,11 @@ class SpikeSlab(VariationalMethod):
         groups = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
         log_odds = mean.new_full(groups, log_odds_of(self.initial_inclusion))
         prior = mean.new_tensor(log_odds_of(self.inclusion))
-        log_std = q.log_std.detach().clone()
-        return Switched(q.mean, log_std, log_odds, q.prior_std.clone(), prior, granularity, axis)
+        log_std, slab = q.log_std.detach().clone(), q.prior_std.clone()
+        made = (q.mean, log_std, log_odds, slab, prior, granularity, axis)
+        if self.spike == "gaussian":
+            return NarrowSpike(*made, spike_std=self.spike_scale * slab)
+        return Switched(*made)
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, moment: Moment) -> bool:
@@ -103,21 +114,28 @@ class SpikeSlab(VariationalMethod):
             if isinstance(q, Switched) and q.log_odds.grad is not None:
                 slope, q.log_odds.grad = q.log_odds.grad, None
                 if moves:
-                    gain = gain_of(q, slope * moment.dataset_size, beta)
-                    known = moment.memory.get(name)
-                    mean = gain if known is None else known.lerp(gain, 1 - self.averaging)
-                    moment.memory[name] = mean
-                    divergence = q.of_groups(q.slab_kls())
-                    most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
-                    best = stationary_log_odds(q.prior_log_odds, divergence, mean, beta, most)
+                    moment.memory["moved"] = slope.new_ones(())
+                    best = self._best(name, q, slope * moment.dataset_size, beta, moment.memory)
                     q.log_odds.lerp_(best, self.step)
         return False
+
+    def _best(
+        self, name: str, q: Switched, slope: Tensor, beta: float, memory: dict[str, Tensor]
+    ) -> Tensor:
+        """The optimum of the log-odds, as far as it is known by now."""
+        if isinstance(q, NarrowSpike):
+            return q.best_log_odds()
+        divergence = q.of_groups(q.slab_kls())
+        gain, known = gain_of(q, slope, divergence, beta), memory.get(name)
+        memory[name] = gain if known is None else known.lerp(gain, 1 - self.averaging)
+        most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
+        return stationary_log_odds(q.prior_log_odds, divergence, memory[name], beta, most)
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
         """Sets the prior to the mean of all p, if it is to be learned."""
         found = [q for _, q in named_posteriors(model) if isinstance(q, Switched)]
-        if not self.learn_inclusion or not memory or not found:
+        if not self.learn_inclusion or "moved" not in memory:
             return
         switches = torch.cat([q.inclusion.flatten() for q in found])
         log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))
@@ -125,11 +143,11 @@ class SpikeSlab(VariationalMethod):
             q.prior_log_odds.copy_(log_odds)
 
 
-def gain_of(q: Switched, slope: Tensor, beta: float) -> Tensor:
+def gain_of(q: Switched, slope: Tensor, divergence: Tensor, beta: float) -> Tensor:
     """d E[log p(D | w)] / dp of each switch, from the slope of the whole loss in its log-odds.
 
     The slope is p (1 - p) [-gain + beta (KL + a - b)] with a and b the log-odds of q and prior.
     """
     p = torch.sigmoid(q.log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
-    toward_prior = q.of_groups(q.slab_kls()) + q.log_odds - q.prior_log_odds
+    toward_prior = divergence + q.log_odds - q.prior_log_odds
     return beta * toward_prior - slope / (p * (1 - p))

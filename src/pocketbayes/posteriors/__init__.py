@@ -7,13 +7,14 @@ from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
-from pocketbayes.posteriors.spike_slab import SpikeSlab
+from pocketbayes.posteriors.spike_slab import NarrowSpike, SpikeSlab
 from pocketbayes.posteriors.structures import STRUCTURES
 from pocketbayes.posteriors.table import Table
 
 FAMILIES: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
     "log_uniform": LogUniform,
+    "narrow_spike": NarrowSpike,
     "point": Point,
     "shared": Shared,
     "sparse": Sparse,
@@ -26,6 +27,7 @@ __all__ = [
     "STRUCTURES",
     "Gaussian",
     "LogUniform",
+    "NarrowSpike",
     "Packed",
     "Point",
     "Posterior",

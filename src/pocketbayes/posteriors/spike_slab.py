@@ -1,13 +1,18 @@
 """Weights that may not be there: a switch for each, or for a group, in front of a Gaussian."""
 
 from collections.abc import Iterator, Mapping
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.inclusion import bernoulli_kl, soft_switch, switched_moments
+from pocketbayes.inclusion import (
+    MOST_LOG_ODDS,
+    bernoulli_kl,
+    soft_switch,
+    switched_moments,
+)
 from pocketbayes.posteriors.base import Gate, Posterior, prior_std_from, require_real_arrays
 from pocketbayes.posteriors.gaussian import reparameterised, square_of_exp
 from pocketbayes.posteriors.shared import gaussian_kls
@@ -23,7 +28,9 @@ class SpikeSlab(Posterior):
     output of the layer. The prior is q = sigmoid(prior_log_odds) of N(0, prior_std^2), else 0.
     """
 
-    array_names = ("mean", "log_std", "log_odds", "prior_std", "prior_log_odds", "layout")
+    array_names: ClassVar[tuple[str, ...]] = (
+        "mean", "log_std", "log_odds", "prior_std", "prior_log_odds", "layout",
+    )  # fmt: skip
     prior_log_odds: Tensor
     layout: Tensor
 
@@ -117,14 +124,14 @@ class SpikeSlab(Posterior):
 
     def of_groups(self, values: Tensor) -> Tensor:
         """Sums of one value per weight over the weights of each switch."""
-        if self.is_independent:
+        if self.granularity == "weight":
             return values
         others = [axis for axis in range(values.dim()) if axis != self.axis]
         return values.sum(others) if others else values
 
     def each(self, switches: Tensor) -> Tensor:
         """One value per switch, in a shape that goes with the weights."""
-        if self.is_independent:
+        if self.granularity == "weight":
             return switches
         shape = [1] * self.mean.dim()
         shape[self.axis] = -1
@@ -145,19 +152,77 @@ class SpikeSlab(Posterior):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
         """The posterior with copies of these arrays, if they fit each other."""
-        mean, log_std, log_odds = (arrays[name].clone() for name in ("mean", "log_std", "log_odds"))
-        require_real_arrays(mean, log_std)
-        prior, layout = arrays["prior_log_odds"].clone(), arrays["layout"]
-        granularity, axis = _checked_layout(layout, mean.dim())
-        wanted = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
-        if log_odds.dtype != mean.dtype or log_odds.shape != wanted:
-            raise PocketBayesError(
-                f"log_odds has shape {tuple(log_odds.shape)}; switches of each {granularity} need "
-                f"{tuple(wanted)}, in the type of the means"
-            )
-        if prior.dim() or not prior.is_floating_point() or not prior.isfinite():
-            raise PocketBayesError("prior_log_odds must be a single real number")
-        return cls(mean, log_std, log_odds, prior_std_from(arrays), prior, granularity, axis)
+        return cls(*_checked(arrays))
+
+
+class NarrowSpike(SpikeSlab):
+    """q(w_i) = N(mean_i, exp(log_std_i)^2) under a prior of two scales, wide or narrow.
+
+    With the switch on, which q believes with probability p = sigmoid(log_odds), the prior is
+    N(0, prior_std^2), with it off N(0, spike_std^2). Weights are drawn as those of `Gaussian`:
+    switches are part of the prior only.
+    """
+
+    array_names = (*SpikeSlab.array_names, "spike_std")
+    spike_std: Tensor
+
+    def __init__(self, *others: Any, spike_std: float | Tensor) -> None:
+        super().__init__(*others)
+        self.register_buffer("spike_std", torch.as_tensor(spike_std).to(self.mean.detach()))
+
+    @property
+    def is_independent(self) -> bool:
+        """All weights are."""
+        return True
+
+    def expectation(self) -> Tensor:
+        """E[w] = mean."""
+        return self.mean
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """E[w] = mean, Var[w] = exp(2 log_std)."""
+        return self._open()
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """W = mean + std * eps, eps ~ N(0, 1)."""
+        return reparameterised(self.mean, self.log_std, generator)
+
+    def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """Sum over switches of p KL(q || slab) + (1 - p) KL(q || spike) + KL(Bern(p) || Bern)."""
+        slabs, spikes = (self.of_groups(self.slab_kls(std)) for std in (prior_std, self.spike_std))
+        switches = bernoulli_kl(self.log_odds, self.prior_log_odds)
+        return (spikes + self.inclusion * (slabs - spikes) + switches).sum()
+
+    def best_log_odds(self) -> Tensor:
+        """Where the ELBO is stationary: logit of the prior + KL(q || spike) - KL(q || slab)."""
+        slabs, spikes = (self.of_groups(self.slab_kls(std)) for std in (None, self.spike_std))
+        found = self.prior_log_odds + spikes - slabs
+        return found.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
+        """The posterior with copies of these arrays, if they fit each other."""
+        spike = arrays["spike_std"].clone()
+        if spike.dim() or not spike.is_floating_point() or not 0 < float(spike) < float("inf"):
+            raise PocketBayesError("spike_std must be a single number above 0")
+        return cls(*_checked(arrays), spike_std=spike)
+
+
+def _checked(arrays: Mapping[str, Tensor]) -> tuple[Any, ...]:
+    """The arguments of a posterior with switches, if these arrays fit each other."""
+    mean, log_std, log_odds = (arrays[name].clone() for name in ("mean", "log_std", "log_odds"))
+    require_real_arrays(mean, log_std)
+    prior, layout = arrays["prior_log_odds"].clone(), arrays["layout"]
+    granularity, axis = _checked_layout(layout, mean.dim())
+    wanted = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
+    if log_odds.dtype != mean.dtype or log_odds.shape != wanted:
+        raise PocketBayesError(
+            f"log_odds has shape {tuple(log_odds.shape)}; switches of each {granularity} need "
+            f"{tuple(wanted)}, in the type of the means"
+        )
+    if prior.dim() or not prior.is_floating_point() or not prior.isfinite():
+        raise PocketBayesError("prior_log_odds must be a single real number")
+    return mean, log_std, log_odds, prior_std_from(arrays), prior, granularity, axis
 
 
 def _checked_layout(layout: Tensor, dimensions: int) -> tuple[str, int]:
