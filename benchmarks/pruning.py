@@ -1,0 +1,117 @@
+"""Accuracy against sparsity: spike-and-slab beside magnitude, SNR and variational dropout.
+
+    python benchmarks/pruning.py --root DATA --data mnist --model mlp --hidden 300 100
+        --density 0.1 0.05 0.02 0.01 0.005
+    python benchmarks/pruning.py --root DATA --model vgg_like --density 0.05 --seeds 0 1 2
+
+Each method trains one network; copies of it are pruned to every density over the whole network,
+trained on for `--tune-epochs`, stored, loaded back from their files, and then measured. Density 1
+is the network before pruning.
+"""
+
+import argparse
+import copy
+import time
+from typing import Any
+
+import torch
+from cifar import Sets, measure, open_sets, parser, reopened, settings
+from record import append_result
+
+import pocketbayes as pb
+from pocketbayes.data import MemoryLoader
+from pocketbayes.methods import Method
+from pocketbayes.models import build_network
+
+ROWS = ("spike-slab", "magnitude", "snr", "variational-dropout")
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--hidden", nargs="+", type=int, help="widths, of an mlp")
+    made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
+    made.add_argument("--density", nargs="+", type=float, default=[0.05])
+    made.add_argument("--seeds", nargs="+", type=int, default=[0])
+    made.add_argument("--tune-epochs", type=int, default=20)
+    made.add_argument("--tune-lr", type=float, default=0.02)
+    made.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
+    made.add_argument("--inclusion", type=float, default=0.02)
+    made.add_argument("--dropout-beta", type=float, default=0.1, help="of variational dropout")
+    made.add_argument("--estimator", default="lrt")
+    made.add_argument("--table", default="pruning")
+    a = made.parse_args()
+    sets = open_sets(a)
+    for seed in a.seeds:
+        for row in a.rows:
+            run(a, sets, row, seed)
+
+
+def run(a: argparse.Namespace, sets: Sets, row: str, seed: int) -> None:
+    """One network and what is left of it at every density."""
+    known = {"model": a.model, "data": a.data, "row": row, "seed": seed, "settings": settings(a)}
+    known |= {"measured_on": "validation" if a.validation else "test"}
+    begin = time.perf_counter()
+    parent = fitted(a, sets, network(a, sets, seed), first_method(a, row), a.epochs, seed)
+    report(a, sets, parent, known | {"density": 1.0, "train_seconds": time.perf_counter() - begin})
+    for density in a.density:
+        torch.compiler.reset()  # compiled code fits one density
+        begin = time.perf_counter()
+        by = {"spike-slab": "inclusion", "magnitude": "magnitude"}.get(row, "snr")
+        model = pb.prune_(copy.deepcopy(parent), density, by=by)
+        model = fitted(a, sets, model, second_method(a, row), a.tune_epochs, seed)
+        spent = time.perf_counter() - begin
+        report(a, sets, model, known | {"density": density, "train_seconds": spent})
+
+
+def network(a: argparse.Namespace, sets: Sets, seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    options = {"hidden": tuple(a.hidden)} if a.hidden else {}
+    net = build_network(a.model, input_shape=sets.train.preprocess["shape"], **options)
+    net = net.to(sets.device, memory_format=torch.channels_last)
+    return pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=a.estimator)
+
+
+def first_method(a: argparse.Namespace, row: str) -> Method:
+    rates = {"optimizer": a.optimizer, "lr": a.lr, "weight_decay": a.weight_decay}
+    stds = {"std_lr": a.std_lr, "std_init": a.std_init}
+    if row == "magnitude":
+        return pb.Deterministic(**rates)
+    if row == "snr":
+        return pb.MeanField(beta=a.beta, **rates, **stds)
+    if row == "variational-dropout":
+        return pb.VariationalDropout(beta=a.dropout_beta, **rates, **stds)
+    return pb.SpikeSlab(beta=a.beta, inclusion=a.inclusion, **rates, **stds)
+
+
+def second_method(a: argparse.Namespace, row: str) -> Method:
+    rates = {"optimizer": a.optimizer, "lr": a.tune_lr, "weight_decay": a.weight_decay}
+    if row == "magnitude":
+        return pb.Deterministic(**rates)
+    return pb.MeanField(beta=a.beta, warmup=0.0, std_lr=a.std_lr / 5, **rates)
+
+
+def fitted(
+    a: argparse.Namespace,
+    sets: Sets,
+    model: torch.nn.Module,
+    method: Method,
+    epochs: int,
+    seed: int,
+) -> torch.nn.Module:
+    loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
+    options = {"seed": seed, "progress": False, "compile": not a.no_compile}
+    return pb.fit(model, loader, method, epochs=epochs, **options).model
+
+
+def report(
+    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, known: dict[str, Any]
+) -> None:
+    stored, size = reopened(model, sets.device)
+    is_random = any(q.is_random for _, q in pb.named_posteriors(model))
+    found = measure(a, stored, sets, a.estimator if is_random else "mean")
+    counts = {"active_weights": size.active_weights, "weights": size.weights}
+    append_result(a.table, **known, **counts, file_bytes=size.bytes, **found)
+
+
+if __name__ == "__main__":
+    main()
