@@ -39,6 +39,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--std-init", type=float, default=1e-3)
     made.add_argument("--samples", type=int, default=30)
     made.add_argument("--limit", type=int, help="images per set, for a dry run")
+    made.add_argument("--crop-digits", action="store_true", help="shift digits at random")
     made.add_argument("--no-compile", action="store_true")
     made.add_argument("--no-ood", action="store_true")
     made.add_argument(
@@ -63,7 +64,7 @@ def open_sets(a: argparse.Namespace) -> Sets:
     """The sets on the device: the test set or, to choose settings, a part of the training set."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     train = _images(a.data, "train", a, device)
-    if a.data == "mnist":
+    if a.crop_digits:
         train = replace(train, augmentation=("crop",))  # digits have a margin of 4 pixels
     if a.validation:
         cut = len(train) - min(_VALIDATION, len(train) // 2)

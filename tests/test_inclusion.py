@@ -44,19 +44,26 @@ def test_moments_of_a_switched_gaussian():
     assert ((draws.var(0) - second).abs() / ((fourth - second**2) / n).sqrt()).max() < 5.2
 
 
-@given(st.floats(0.01, 10), st.floats(-30, 30), st.floats(0, 20), odds)
-def test_the_update_is_where_the_elbo_is_stationary(beta, gain, divergence, prior):
-    """p gain - beta (p KL + KL(p || q)) has no slope in p there."""
-    prior = torch.tensor(prior, dtype=torch.float64)
-    found = stationary_log_odds(prior, number(divergence),
-                                number(gain), beta)  # fmt: skip
-    if found.abs() >= MOST_LOG_ODDS:
-        return
-    log_odds = found.clone().requires_grad_()
-    inclusion = torch.sigmoid(log_odds)
-    elbo = inclusion * gain - beta * (inclusion * divergence + bernoulli_kl(log_odds, prior))
-    (slope,) = torch.autograd.grad(elbo, log_odds)
-    assert abs(slope.item()) < 1e-7 * (1 + abs(gain) + beta * divergence)
+@given(st.floats(0.01, 10), st.floats(-30, 30), st.floats(0, 20), odds, odds)
+def test_the_update_goes_where_the_elbo_is_stationary(beta, gain, divergence, prior, now):
+    """From anywhere to b - KL + gain / beta, where p gain - beta (p KL + KL(p || q)) is flat."""
+    prior = number(prior)
+
+    def loss(log_odds):
+        inclusion = torch.sigmoid(log_odds)
+        costs = inclusion * divergence + bernoulli_kl(log_odds, prior)
+        return costs - inclusion * gain / beta
+
+    def slope(log_odds):
+        log_odds = log_odds.detach().requires_grad_()
+        return torch.autograd.grad(loss(log_odds), log_odds)[0]
+
+    now = number(now)
+    found = stationary_log_odds(now, slope(now))
+    want = prior.item() - divergence + gain / beta
+    assert found.item() == pytest.approx(want, rel=1e-6, abs=1e-6)
+    if abs(want) < MOST_LOG_ODDS:
+        assert abs(slope(found).item()) < 1e-6 * (1 + abs(gain) / beta + divergence)
 
 
 def test_log_odds_of_probabilities_are_bounded():
@@ -90,5 +97,6 @@ def test_the_fixed_point_finds_the_exact_model_of_an_orthogonal_regression():
     divergence = (variance / slab**2 - 1 - math.log(variance / slab**2) + mean**2 / slab**2) / 2
     gain = ((x.T @ y) * mean - n * (mean**2 + variance) / 2) / noise**2
     known = number(log_odds_of(prior))
-    log_odds = stationary_log_odds(known, divergence, gain, 1.0)
+    at_rest = torch.zeros(d, dtype=torch.float64)
+    log_odds = stationary_log_odds(at_rest, (divergence - known - gain) / 4)
     torch.testing.assert_close(torch.sigmoid(log_odds), exact, rtol=1e-9, atol=1e-9)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MOST_LOG_ODDS = 12.0
-# Of switches that are drawn in training: the noise in their gains grows like 1 / (p (1 - p)).
+# Of switches that are drawn in training: the noise in their optima grows like 1 / (p (1 - p)).
 MOST_DRAWN_LOG_ODDS = 5.0
 
 
@@ -34,24 +34,19 @@ def soft_switch(inclusion: Tensor, generator: torch.Generator | None = None) -> 
     return torch.addcmul(inclusion, variance.sqrt(), noise)
 
 
-def stationary_log_odds(
-    prior_log_odds: Tensor,
-    divergence: Tensor,
-    gain: Tensor,
-    beta: float | Tensor,
-    most: float = MOST_LOG_ODDS,
-) -> Tensor:
-    """Where the ELBO at temperature beta is stationary in p: logit q - KL + gain / beta.
+def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
+    """Where the ELBO has no slope in p, for the gain and the KL that it has now.
+
+    That is b - KL + gain / beta, with b the prior's log-odds and gain = d E[log p(D | w)] / dp.
+    The slope of the negative ELBO, divided by beta, in the log-odds a is
+    p (1 - p) [KL + a - b - gain / beta]; so it is a - slope / (p (1 - p)).
 
     Args:
-        prior_log_odds: of the switch.
-        divergence: KL of the slab's Gaussians to their prior, summed over the group.
-        gain: d E[log p(D | w)] / dp of the whole data, summed over the group.
-        beta: the KL's weight.
-        most: bound on either side.
+        log_odds: of the switches, a.
+        slope: d(-ELBO / beta) / da.
     """
-    found = prior_log_odds - divergence + gain / beta
-    return found.clamp(-most, most)
+    on = torch.sigmoid(log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
+    return torch.addcdiv(log_odds, slope, on * (on - 1))
 
 
 def log_odds_of(probability: float) -> float:

@@ -41,7 +41,7 @@ class SpikeSlab(VariationalMethod):
         initial_inclusion: probability that a switch is on at first.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
-        averaging: weight of the past in the running mean of gains.
+        averaging: weight of the past in the running mean of optima.
         learn_inclusion: set the prior probability to the mean of all p, after every epoch.
     """
 
@@ -115,21 +115,19 @@ class SpikeSlab(VariationalMethod):
                 slope, q.log_odds.grad = q.log_odds.grad, None
                 if moves:
                     moment.memory["moved"] = slope.new_ones(())
-                    best = self._best(name, q, slope * moment.dataset_size, beta, moment.memory)
+                    best = self._best(name, q, slope.mul_(moment.dataset_size / beta), moment)
                     q.log_odds.lerp_(best, self.step)
         return False
 
-    def _best(
-        self, name: str, q: Switched, slope: Tensor, beta: float, memory: dict[str, Tensor]
-    ) -> Tensor:
+    def _best(self, name: str, q: Switched, slope: Tensor, moment: Moment) -> Tensor:
         """The optimum of the log-odds, as far as it is known by now."""
         if isinstance(q, NarrowSpike):
             return q.best_log_odds()
-        divergence = q.of_groups(q.slab_kls())
-        gain, known = gain_of(q, slope, divergence, beta), memory.get(name)
-        memory[name] = gain if known is None else known.lerp(gain, 1 - self.averaging)
+        found, known = stationary_log_odds(q.log_odds, slope), moment.memory.get(name)
+        mean = found if known is None else known.lerp_(found, 1 - self.averaging)
+        moment.memory[name] = mean
         most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
-        return stationary_log_odds(q.prior_log_odds, divergence, memory[name], beta, most)
+        return mean.clamp(-most, most)
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
@@ -141,13 +139,3 @@ class SpikeSlab(VariationalMethod):
         log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))
         for q in found:
             q.prior_log_odds.copy_(log_odds)
-
-
-def gain_of(q: Switched, slope: Tensor, divergence: Tensor, beta: float) -> Tensor:
-    """d E[log p(D | w)] / dp of each switch, from the slope of the whole loss in its log-odds.
-
-    The slope is p (1 - p) [-gain + beta (KL + a - b)] with a and b the log-odds of q and prior.
-    """
-    p = torch.sigmoid(q.log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
-    toward_prior = divergence + q.log_odds - q.prior_log_odds
-    return beta * toward_prior - slope / (p * (1 - p))
