@@ -36,14 +36,15 @@ class Problem:
 
 
 _USUAL = {"beta": 1.0, "inclusion": 0.1, "lr": 1e-2, "std_lr": 3e-3}
+_PATIENT = _USUAL | {"hold": 0.5, "warmup": 0.9}  # what no linear fit shows takes longer to learn
 PROBLEMS = {
     "sparse-linear": Problem("sparse-linear", {"rows": 500}, 0, 100, 150, 50, _USUAL),
     "friedman-50": Problem("friedman", {"features": 50, "rows": 1000}, 32, 100, 150, 100, _USUAL),
     "friedman-500": Problem("friedman", {"features": 500, "rows": 5000}, 64, 250, 80, 60, _USUAL),
     "friedman-500, 1,000 rows": Problem(
-        "friedman", {"features": 500, "rows": 1000}, 64, 50, 200, 60, _USUAL
+        "friedman", {"features": 500, "rows": 1000}, 64, 50, 200, 60, _PATIENT
     ),
-    "sparse-mlp": Problem("sparse-mlp", {"rows": 1000}, 32, 100, 150, 100, _USUAL),
+    "sparse-mlp": Problem("sparse-mlp", {"rows": 1000}, 32, 100, 300, 100, _PATIENT),
 }
 
 
