@@ -191,7 +191,7 @@ def test_rate_trades_bits_for_nats():
         m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
         ratio = (std / s).square()
         nats.append(float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).mean() / 2))
-        bits.append(coded_bits(plan.label, is_plain(plan), 200))
+        bits.append(coded_bits(plan.label[is_plain(plan)], 200))
         entries.append(len(plan.mean))
     assert bits[0] > bits[1] > bits[2]
     assert nats[0] < nats[1] < nats[2]
@@ -210,7 +210,7 @@ def test_a_weight_too_dear_for_any_entry_stays_whole():
 def test_the_rate_for_a_size_is_the_smallest_that_fits(target):
     mean, std, _ = cloud()
     plan = planned(mean, std, components=200, objective="rate_distortion", target_bytes=target)
-    labels = coded_bits(plan.label, is_plain(plan), len(plan.mean)) / 8
+    labels = coded_bits(plan.label[is_plain(plan)], len(plan.mean)) / 8
     assert coded_bytes(plan) >= labels + 8 * len(plan.mean)
     assert 0.8 * target < coded_bytes(plan) <= target
     rate = rate_for_bytes(mean, std, 200, target)
@@ -225,8 +225,8 @@ def test_a_size_below_the_smallest_table_is_refused():
 
 def test_the_entropy_of_labels():
     label = torch.tensor([0, 0, 1, 1, 2, 3], dtype=torch.uint8)
-    assert coded_bits(label, torch.tensor([True] * 4 + [False] * 2), 4) == pytest.approx(4)
-    assert coded_bits(label, torch.tensor([True] * 2 + [False] * 4), 4) == 0
+    assert coded_bits(label[:4], 4) == pytest.approx(4)
+    assert coded_bits(label[:2], 4) == 0
 
 
 def test_nearest_entries_are_those_of_least_kl():

@@ -11,7 +11,7 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.rate_distortion import Codebook, assigned_entries, fitted_codebook
 from pocketbayes.weight_sharing import SIDE, Plan
 
-_ENTRY_BITS = 64  # of the table: a mean and a log-std
+ENTRY_BITS = 64  # of the table: a mean and a log-std
 
 
 def planned_codebook(mean: Tensor, std: Tensor, entries: int, rate: float) -> Plan:
@@ -65,9 +65,9 @@ def coded_bytes(plan: Plan) -> float:
     """Bytes of labels at their entropy, of outliers with their places, and of the table."""
     plain = torch.ones(len(plan.label), dtype=torch.bool, device=plan.label.device)
     plain[plan.outlier] = False
-    labels = coded_bits(plan.label, plain, len(plan.mean))
+    labels = coded_bits(plan.label[plain], len(plan.mean))
     whole = len(plan.outlier) * bits_of_whole(len(plan.label))
-    return (labels + whole + _ENTRY_BITS * len(plan.mean)) / 8
+    return (labels + whole + ENTRY_BITS * len(plan.mean)) / 8
 
 
 def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: int = 10) -> float:
@@ -92,12 +92,12 @@ def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: 
 def _bits_on_cells(cells: Cells, entries: int, rate: float) -> float:
     codebook = fitted_codebook(cells, entries, rate, tolerance=1e-4)
     share = codebook.share
-    return float(-(share * np.log2(share)).sum() * cells.size.sum()) + _ENTRY_BITS * len(share)
+    return float(-(share * np.log2(share)).sum() * cells.size.sum()) + ENTRY_BITS * len(share)
 
 
-def coded_bits(label: Tensor, plain: Tensor, entries: int) -> float:
-    """The entropy of the labels that are read, in bits for all of them together."""
-    count = torch.bincount(label[plain].long(), minlength=entries).double()
+def coded_bits(label: Tensor, entries: int) -> float:
+    """The entropy of labels, in bits for all of them together."""
+    count = torch.bincount(label.long(), minlength=entries).double()
     used = count[count > 0]
     return float(-(used * (used / used.sum()).log2()).sum())
 

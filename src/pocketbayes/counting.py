@@ -3,10 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
-from pocketbayes.codebooks import bits_of_whole, coded_bits
+from pocketbayes.codebooks import ENTRY_BITS, bits_of_whole, coded_bits
 from pocketbayes.convert import named_posteriors
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors import Shared
@@ -58,7 +57,7 @@ def sharing_summary(model: nn.Module) -> SharingSummary:
         raise PocketBayesError("no weights are shared: train with method=Sharing() first")
     components = sum(len(table) for table in {id(q.table): q.table for q in shared}.values())
     outliers, blends = sum(len(q.outlier) for q in shared), sum(len(q.blend) for q in shared)
-    bits = sum(map(_coded_bits, shared)) + 64 * components
+    bits = sum(map(_coded_bits, shared)) + ENTRY_BITS * components
     return SharingSummary(
         weights=sum(q.shape.numel() for q in shared),
         active_weights=sum(q.num_active for q in shared),
@@ -74,11 +73,8 @@ def sharing_summary(model: nn.Module) -> SharingSummary:
 
 def _coded_bits(posterior: Shared) -> float:
     """Bits of one tensor: labels, whole weights, and blends (two labels, a share, a place)."""
-    plain = torch.ones(posterior.num_active, dtype=torch.bool, device=posterior.label.device)
-    plain[posterior.outlier] = False
-    plain[posterior.blend] = False
     whole = bits_of_whole(posterior.num_active)
     label_bits = 16 * posterior.label.element_size()
     of_blends = len(posterior.blend) * (whole - 32 + label_bits)
-    labels = coded_bits(posterior.label, plain, len(posterior.table))
+    labels = coded_bits(posterior.plain_labels(), len(posterior.table))
     return labels + len(posterior.outlier) * whole + of_blends

@@ -85,11 +85,15 @@ class Shared(Posterior):
         self._count = None if count is None else count.to(self.label.device)
         return self
 
-    def _counted(self, entries: int) -> Tensor:
+    def plain_labels(self) -> Tensor:
+        """Labels of the weights that are no outlier and no blend."""
         plain = torch.ones(len(self.label), dtype=torch.bool, device=self.label.device)
         plain[self.outlier] = False
         plain[self.blend] = False
-        count = torch.bincount(self.label[plain], minlength=entries).double()
+        return self.label[plain]
+
+    def _counted(self, entries: int) -> Tensor:
+        count = torch.bincount(self.plain_labels(), minlength=entries).double()
         share = self.blend_share.double()
         for column, part in enumerate((share, 1 - share)):
             count.index_add_(0, self.blend_label[:, column].int(), part)
