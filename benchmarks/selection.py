@@ -33,6 +33,7 @@ class Problem:
     epochs: int
     tuned: int
     method: dict[str, Any] = field(default_factory=dict)
+    tune_lr: float = 1e-3
 
 
 _USUAL = {"beta": 1.0, "inclusion": 0.1, "lr": 1e-2, "std_lr": 3e-3}
@@ -42,9 +43,9 @@ PROBLEMS = {
     "friedman-50": Problem("friedman", {"features": 50, "rows": 1000}, 32, 100, 150, 100, _USUAL),
     "friedman-500": Problem("friedman", {"features": 500, "rows": 5000}, 64, 250, 80, 60, _USUAL),
     "friedman-500, 1,000 rows": Problem(
-        "friedman", {"features": 500, "rows": 1000}, 64, 50, 200, 60, _PATIENT
+        "friedman", {"features": 500, "rows": 1000}, 64, 50, 200, 100, _PATIENT, 1e-2
     ),
-    "sparse-mlp": Problem("sparse-mlp", {"rows": 1000}, 32, 100, 300, 100, _PATIENT),
+    "sparse-mlp": Problem("sparse-mlp", {"rows": 1000}, 32, 100, 250, 150, _PATIENT, 1e-2),
 }
 
 
@@ -75,7 +76,7 @@ def outcome(problem: Problem, seed: int) -> dict[str, Any]:
     on = set((first.inclusion >= 0.5).nonzero().flatten().tolist())
     before = rmse(model, test, None)
     pb.prune_(model)
-    tuning = dense(problem, problem.tuned, warmup=0.0, lr=1e-3)
+    tuning = dense(problem, problem.tuned, warmup=0.5, lr=problem.tune_lr)
     model = fitted(model, train, None, tuning[0], problem, seed, tuning[1])
     oracle = dense(problem, problem.epochs + problem.tuned)
     known = network(len(targets), problem.width, seed)
@@ -90,7 +91,9 @@ def outcome(problem: Problem, seed: int) -> dict[str, Any]:
         "rmse": rmse(model, test, None),
         "oracle_rmse": rmse(known, test, targets),
         "seconds": spent,
-        "settings": method.settings() | {"width": problem.width, "epochs": problem.epochs},
+        "settings": method.settings()
+        | {"width": problem.width, "epochs": problem.epochs}
+        | {"tuned": problem.tuned, "tune_lr": problem.tune_lr},
     }
 
 
