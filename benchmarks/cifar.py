@@ -102,29 +102,34 @@ def train(
         sets.device, memory_format=torch.channels_last
     )
     model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=estimator)
-    loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
     if sets.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
-    result = pb.fit(
-        model,
-        loader,
-        method,
-        epochs=a.epochs,
-        seed=seed,
-        compile=not a.no_compile,
-        progress=False,
-    )
+    result = fitted(a, sets, model, method, a.epochs, seed)
     last, later = result.history[-1], result.history[len(result.history) // 2 :]
     speed = sum(row["examples_per_second"] for row in later) / len(later)
     return result, {
         "train_seconds": time.perf_counter() - begin,
-        "seconds_per_epoch": a.batch * len(loader) / speed,
+        "seconds_per_epoch": len(sets.train) // a.batch * a.batch / speed,
         "peak_gpu_bytes": torch.cuda.max_memory_allocated() if sets.device == "cuda" else None,
         "kl": last["kl"],
         "train_nll": last["nll"],
         "train_accuracy": last["accuracy"],
     }
+
+
+def fitted(
+    a: argparse.Namespace,
+    sets: Sets,
+    model: torch.nn.Module,
+    method: Method,
+    epochs: int,
+    seed: int,
+) -> pb.FitResult:
+    """The model after this many epochs, with the augmentation that suits the data."""
+    loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
+    options = {"seed": seed, "progress": False, "compile": not a.no_compile}
+    return pb.fit(model, loader, method, epochs=epochs, **options)
 
 
 def reopened(model: torch.nn.Module, device: str) -> tuple[torch.nn.Module, pb.FileSummary]:

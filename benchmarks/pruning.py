@@ -15,11 +15,10 @@ import time
 from typing import Any
 
 import torch
-from cifar import Sets, measure, open_sets, parser, reopened, settings
+from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
 from record import append_result
 
 import pocketbayes as pb
-from pocketbayes.data import MemoryLoader
 from pocketbayes.methods import Method
 from pocketbayes.models import build_network
 
@@ -51,14 +50,14 @@ def run(a: argparse.Namespace, sets: Sets, row: str, seed: int) -> None:
     known = {"model": a.model, "data": a.data, "row": row, "seed": seed, "settings": settings(a)}
     known |= {"measured_on": "validation" if a.validation else "test"}
     begin = time.perf_counter()
-    parent = fitted(a, sets, network(a, sets, seed), first_method(a, row), a.epochs, seed)
+    parent = fitted(a, sets, network(a, sets, seed), first_method(a, row), a.epochs, seed).model
     report(a, sets, parent, known | {"density": 1.0, "train_seconds": time.perf_counter() - begin})
     for density in a.density:
         torch.compiler.reset()  # compiled code fits one density
         begin = time.perf_counter()
         by = {"spike-slab": "inclusion", "magnitude": "magnitude"}.get(row, "snr")
         model = pb.prune_(copy.deepcopy(parent), density, by=by)
-        model = fitted(a, sets, model, second_method(a, row), a.tune_epochs, seed)
+        model = fitted(a, sets, model, second_method(a, row), a.tune_epochs, seed).model
         spent = time.perf_counter() - begin
         report(a, sets, model, known | {"density": density, "train_seconds": spent})
 
@@ -88,19 +87,6 @@ def second_method(a: argparse.Namespace, row: str) -> Method:
     if row == "magnitude":
         return pb.Deterministic(**rates)
     return pb.MeanField(beta=a.beta, warmup=0.0, std_lr=a.std_lr / 5, **rates)
-
-
-def fitted(
-    a: argparse.Namespace,
-    sets: Sets,
-    model: torch.nn.Module,
-    method: Method,
-    epochs: int,
-    seed: int,
-) -> torch.nn.Module:
-    loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
-    options = {"seed": seed, "progress": False, "compile": not a.no_compile}
-    return pb.fit(model, loader, method, epochs=epochs, **options).model
 
 
 def report(

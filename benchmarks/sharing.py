@@ -19,14 +19,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from cifar import Sets, measure, open_sets, parser, reopened, settings
+from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
 from record import append_result
 
 import pocketbayes as pb
 from pocketbayes.commands.opening import normalised_as, with_weights
 from pocketbayes.data import MemoryLoader
 from pocketbayes.flags import options_in
-from pocketbayes.methods import Method
 from pocketbayes.models import build_network
 
 
@@ -44,6 +43,9 @@ def main() -> None:
     made.add_argument("--set", nargs="+", default=[], help="field=value for every variant")
     made.add_argument(
         "--vary", nargs="+", default=["none"], help='"field=value ..." of one variant'
+    )
+    made.add_argument(
+        "--share-eagerly", action="store_true", help="compile the training of parents only"
     )
     made.add_argument("--quantize", nargs="*", type=int, default=[], help="bits of the stds")
     made.add_argument("--parents", nargs="+", default=["none"], help='"lr=... beta=..." of one')
@@ -99,7 +101,7 @@ def plain_network(a: argparse.Namespace, sets: Sets, seed: int) -> torch.nn.Modu
     model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=a.estimator)
     if a.plain_epochs:
         method = pb.Deterministic(optimizer="sgd", lr=a.plain_lr, weight_decay=a.weight_decay)
-        trained(a, sets, model, method, a.plain_epochs, seed)
+        fitted(a, sets, model, method, a.plain_epochs, seed)
     return model
 
 
@@ -110,22 +112,8 @@ def trained_parent(
     rates = {"lr": a.lr, "std_lr": a.std_lr, "weight_decay": a.weight_decay, "beta": a.beta}
     method = pb.MeanField(optimizer=a.optimizer, std_init=a.std_init, **rates)
     begin = time.perf_counter()
-    result = trained(a, sets, plain, method, a.pretrain_epochs, seed)
+    result = fitted(a, sets, plain, method, a.pretrain_epochs, seed)
     return result.model, {"train_seconds": time.perf_counter() - begin}
-
-
-def trained(
-    a: argparse.Namespace,
-    sets: Sets,
-    model: torch.nn.Module,
-    method: Method,
-    epochs: int,
-    seed: int,
-) -> pb.FitResult:
-    loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
-    return pb.fit(
-        model, loader, method, epochs=epochs, seed=seed, progress=False, compile=not a.no_compile
-    )
 
 
 def share(
@@ -133,16 +121,17 @@ def share(
 ) -> None:
     """One variant: what sharing took, and what it gives before and after training on."""
     method = configured(a, [*a.set, *([] if change == "none" else change.split())])
+    a = argparse.Namespace(**vars(a) | {"no_compile": a.no_compile or a.share_eagerly})
     model = copy.deepcopy(parent)
     begin = time.perf_counter()
-    trained(a, sets, model, method, 0, known["seed"])
+    fitted(a, sets, model, method, 0, known["seed"])
     known |= {"share_seconds": time.perf_counter() - begin, "method": method.settings()}
     counts = pb.sharing_summary(model).to_dict()
     report(a, sets, model, known | {"stage": "shared"} | counts)
     if a.epochs:
         model = copy.deepcopy(parent)
         begin = time.perf_counter()
-        trained(a, sets, model, method, a.epochs, known["seed"])
+        fitted(a, sets, model, method, a.epochs, known["seed"])
         cost = {"train_seconds": time.perf_counter() - begin}
         counts = pb.sharing_summary(model).to_dict()
         report(a, sets, model, known | {"stage": "trained on"} | counts | cost)
