@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
     "budgets": "evaluation",
-    "pruning": "budgets convert criteria elbo evaluation posteriors ranking",
+    "pruning": "budgets convert criteria elbo evaluation inclusion posteriors ranking",
     "channels": "",
     "narrowing": "layers posteriors",
     "operations": "layers narrowing posteriors",

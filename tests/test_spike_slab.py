@@ -269,6 +269,19 @@ def test_pruning_keeps_what_is_on(granularity, density, tmp_path):
         pb.prune_(model)
 
 
+def test_among_certain_switches_the_signal_decides():
+    model = pb.bayesianize_(nn.Linear(10, 2, bias=False))
+    data = [(torch.randn(8, 10), torch.randint(2, (8,)))]
+    pb.fit(model, data, pb.SpikeSlab(), epochs=0, progress=False, dataset_size=8)
+    q = dict(pb.named_posteriors(model))["weight"]
+    with torch.no_grad():
+        q.mean.copy_(torch.arange(20.0).view(2, 10))
+        q.log_odds.copy_(12 - torch.arange(20.0).view(2, 10) / 100)
+        q.log_odds[0, 3] = 20.0
+    pb.prune_(model, 0.25)
+    assert dict(pb.named_posteriors(model))["weight"].index.tolist() == [15, 16, 17, 18, 19]
+
+
 def test_a_tensor_never_loses_its_last_switch():
     model = pb.bayesianize_(nn.Linear(5, 2))
     data = [(torch.randn(8, 5), torch.randint(2, (8,)))]

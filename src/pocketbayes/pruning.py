@@ -18,6 +18,7 @@ from pocketbayes.errors import (
     require_number,
 )
 from pocketbayes.evaluation import Record
+from pocketbayes.inclusion import MOST_DRAWN_LOG_ODDS, MOST_LOG_ODDS
 from pocketbayes.posteriors import (
     Gaussian,
     LogUniform,
@@ -37,11 +38,12 @@ _OWN_THRESHOLDS = {"inclusion": 0.0, "snr": exp(-1.5)}  # p = 1/2 as log-odds, l
 
 
 class Part(NamedTuple):
-    """One tensor: the score of each unit that may go, and the weights of a unit."""
+    """One tensor: the score of each unit that may go, the weights of a unit, and its rank."""
 
     posterior: Posterior
     score: Tensor
     size: int
+    rank: Tensor
 
 
 class Group(NamedTuple):
@@ -189,7 +191,7 @@ def _part(name: str, q: Posterior, by: str) -> Part:
     """One tensor with the scores of its units; an error if its family has no such score."""
     if isinstance(q, SpikeSlab) and by == "inclusion":
         score = q.log_odds.flatten()
-        return Part(q, score, q.shape.numel() // len(score))
+        return Part(q, score, q.shape.numel() // len(score), _rank_of_switches(q))
     if isinstance(q, Gaussian | Sparse):
         values = CRITERIA[by](q.mean.double(), q.log_std.double().exp())
     elif isinstance(q, Point | SparsePoint) and by == "magnitude":
@@ -200,7 +202,15 @@ def _part(name: str, q: Posterior, by: str) -> Part:
     score = score.flatten()
     if bool(score.isnan().any()):
         raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
-    return Part(q, score, q.num_active // len(score))
+    return Part(q, score, q.num_active // len(score), score)
+
+
+def _rank_of_switches(q: SpikeSlab) -> Tensor:
+    """Log-odds; among switches that are all but certain, which are many, SNR decides."""
+    certain = (MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS) - 0.5
+    snr = q.of_groups(CRITERIA["snr"](q.mean.double(), q.log_std.double().exp()))
+    close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * snr / (1 + snr)
+    return close.flatten()
 
 
 def _remedy(q: Posterior) -> str:
@@ -216,7 +226,7 @@ def _groups(parts: Mapping[str, Part], within: str) -> list[Group]:
     found = []
     for names in [list(parts)] if within == "network" else [[name] for name in parts]:
         members = [parts[name] for name in names]
-        ranking = ranked([p.score for p in members], [p.size for p in members])
+        ranking = ranked([p.rank for p in members], [p.size for p in members])
         found.append(Group(names, ranking, sum(p.posterior.shape.numel() for p in members)))
     return found
 
