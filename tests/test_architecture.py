@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "tables": "",
     "plots": "extras",
     "planes": "plots",
-    "features": "convert description plots posteriors",
+    "features": "convert description ensembles plots posteriors",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
     "commands": "checkpoints codec composition convert data description environment evaluation"

@@ -13,8 +13,7 @@ from pocketbayes import reuse
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table
 from pocketbayes.posteriors.conversions import as_own, as_point
-from pocketbayes.posteriors.parts import Blends, Support, Whole
-from pocketbayes.posteriors.shared import label_type
+from pocketbayes.posteriors.parts import Blends, Support, Whole, label_type
 from pocketbayes.posteriors.structures import STRUCTURES
 
 

@@ -725,3 +725,22 @@ def fastest(model, x):
         model(x)
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def test_a_sum_over_positions_is_no_constant_at_other_sizes():
+    class Summing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(1, 4, 1), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(torch.sigmoid(0.1 * self.conv(x).sum((2, 3))))
+
+    torch.manual_seed(0)
+    model = Summing()
+    with torch.no_grad():
+        model.conv.weight[:3] = 0
+    small = pb.shrink(model, torch.randn(2, 1, 4, 4))
+    x = torch.randn(2, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(small(x), model(x))

@@ -10,6 +10,7 @@ from torch.distributions import Bernoulli, Normal, kl_divergence
 
 import pocketbayes as pb
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.features import input_names
 from pocketbayes.inclusion import log_odds_of, stationary_log_odds
 from pocketbayes.methods import MeanField
 from pocketbayes.optimizers import make_optimizers
@@ -367,3 +368,83 @@ def test_a_file_brings_switches_back(tmp_path):
     assert torch.equal(one.log_odds, two.log_odds)
     assert (one.granularity, one.axis) == (two.granularity, two.axis)
     torch.testing.assert_close(pb.kl(layer), pb.kl(again))
+
+
+def small_run(model, **fields):
+    data = [(torch.randn(40, 10), torch.randint(4, (40,)))]
+    method = pb.SpikeSlab(**fields)
+    return pb.fit(model, data, method, epochs=1, progress=False, dataset_size=40)
+
+
+def two_layers():
+    torch.manual_seed(0)
+    return pb.bayesianize_(nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 4)))
+
+
+def test_the_first_layer_stays_the_only_one_in_a_second_run():
+    model = two_layers()
+    for _ in range(2):
+        small_run(model, layers="first", granularity="input")
+        switched = [name for name, q in pb.named_posteriors(model) if isinstance(q, SpikeSlab)]
+        assert switched == ["0.weight"]
+
+
+def test_a_first_layer_that_does_not_learn_is_refused():
+    model = two_layers()
+    for _, q in list(pb.named_posteriors(model))[:1]:
+        q.requires_grad_(False)
+    with pytest.raises(PocketBayesError, match="unfreeze"):
+        small_run(model, layers="first")
+
+
+def test_a_second_run_sets_its_prior_and_refuses_other_switches():
+    model = two_layers()
+    small_run(model)
+    small_run(model, inclusion=0.5)
+    for _, q in pb.named_posteriors(model):
+        assert q.prior_log_odds.item() == 0
+    for fields in ({"granularity": "input"}, {"spike": "gaussian"}):
+        with pytest.raises(PocketBayesError, match="another spike or granularity"):
+            small_run(model, **fields)
+
+
+def test_a_small_beta_at_first_does_not_decide():
+    """With no hold the first optima are gain / 0.01; at the end only what matters is on."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 20)
+    y = x[:, :1] - x[:, 5:6] + 0.5 * torch.randn(200, 1)
+    model = pb.bayesianize_(nn.Linear(20, 1, bias=False), prior_std=1.0)
+    method = pb.SpikeSlab(beta=1.0, hold=0.02, lr=2e-2, std_lr=2e-2)
+    data = [(x[i::4], y[i::4]) for i in range(4)]
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": 200}
+    pb.fit(model, data, method, epochs=150, **options)
+    q = dict(pb.named_posteriors(model))["weight"]
+    assert (q.inclusion >= 0.5).flatten().nonzero().flatten().tolist() == [0, 5]
+
+
+def test_switches_at_the_bound_have_an_optimum_in_half_precision():
+    log_odds = torch.tensor([12.0, -12.0, 0.0]).bfloat16()
+    slope = torch.tensor([0.0, 0.0, 0.5]).bfloat16()
+    assert stationary_log_odds(log_odds, slope).tolist() == [12, -12, -2]
+
+
+def test_reports_of_ensembles_and_other_orders_are_refused():
+    class Backwards(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.first = nn.Linear(8, 4), nn.Linear(10, 8)
+
+        def forward(self, x):
+            return self.head(self.first(x).relu())
+
+    model = pb.bayesianize_(Backwards())
+    small_run(model, granularity="input", layers="first")
+    columns = [{"name": f"c{k}"} for k in range(10)]
+    with pytest.raises(PocketBayesError, match="first that the network registers"):
+        input_names({"columns": columns}, len(pb.feature_report(model).probabilities))
+    members = pb.fit(
+        two_layers(), [(torch.randn(8, 10), torch.randint(4, (8,)))],
+        pb.DeepEnsemble(members=2), epochs=0, progress=False, dataset_size=8,
+    ).model  # fmt: skip
+    with pytest.raises(PocketBayesError, match="members"):
+        pb.feature_report(members)

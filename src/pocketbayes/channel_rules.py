@@ -228,7 +228,11 @@ class Survey(fx.Interpreter):
         if source is None or dims is None or source.axis in dims or 0 in dims:
             return None
         gone = len(self.shapes[node.all_input_nodes[0]]) > out.dim()
-        return self._channelwise(node, out, source.axis - gone * sum(d < source.axis for d in dims))
+        axis = source.axis - gone * sum(d < source.axis for d in dims)
+        found = self._channelwise(node, out, axis)
+        if found is None or operation_of(node, self._modules) not in (torch.sum, "sum"):
+            return found
+        return replace(found, constant=found.zero)  # other sums at other sizes
 
     def _unsqueezed(self, node: fx.Node, out: Tensor) -> Channels | None:
         source, dims = self.channels.get(node.all_input_nodes[0]), dims_of(node, out.dim())

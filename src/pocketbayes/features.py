@@ -9,6 +9,7 @@ from torch import nn
 
 from pocketbayes.convert import named_posteriors
 from pocketbayes.description import describe
+from pocketbayes.ensembles import Ensemble
 from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.plots import COLOURS
 from pocketbayes.posteriors import SpikeSlab
@@ -57,12 +58,15 @@ class FeatureReport:
 def feature_report(model: nn.Module) -> FeatureReport:
     """How likely each input is used by a model that `SpikeSlab(granularity="input")` has trained.
 
-    Names come from the table that the model was trained on; without one, inputs have numbers.
+    Names come from the table that the model was trained on; without one, inputs have numbers. The
+    layer that reads the data must be the first that the network registers.
 
     Example:
         >>> report = feature_report(model)
         >>> report.chosen()
     """
+    if isinstance(model, Ensemble):
+        raise PocketBayesError("an ensemble has several reports: ask for each of model.members")
     first = next((q for _, q in named_posteriors(model)), None)
     if not isinstance(first, SpikeSlab) or first.granularity != "input":
         raise PocketBayesError(
@@ -80,4 +84,9 @@ def input_names(preprocess: Mapping[str, Any] | None, inputs: int) -> list[str]:
     """The feature that each input belongs to; a column of words has an input for each word."""
     columns = (preprocess or {}).get("columns", [])
     names = [c["name"] for c in columns for _ in range(len(c.get("values", (0,))))]
-    return names if len(names) == inputs else [f"input {k}" for k in range(inputs)]
+    if names and len(names) != inputs:
+        raise PocketBayesError(
+            f"the first layer has {inputs} inputs and the table {len(names)}: the layer that reads "
+            "the data must be the first that the network registers"
+        )
+    return names or [f"input {k}" for k in range(inputs)]

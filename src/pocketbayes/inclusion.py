@@ -46,7 +46,7 @@ def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
         slope: d(-ELBO / beta) / da.
     """
     on = torch.sigmoid(log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
-    return torch.addcdiv(log_odds, slope, on * (on - 1))
+    return torch.addcdiv(log_odds, slope, (on * (on - 1)).clamp_max(-1e-30))
 
 
 def log_odds_of(probability: float) -> float:

@@ -96,7 +96,8 @@ def rebuilt(source: Source, parts: Parts) -> Source:
     if parts.log_std is None or not parts.there.any():
         dense: Gaussian | Point = Point(parts.mean, prior)
     else:
-        dense = Gaussian(parts.mean, parts.log_std, prior)
+        kind = type(source) if isinstance(source, Gaussian) else Gaussian
+        dense = kind(parts.mean, parts.log_std, prior)
     learns = {name: p.requires_grad for name, p in source.named_parameters()}
     for name, parameter in dense.named_parameters():
         parameter.requires_grad_(learns[name])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketbayes.errors import PocketBayesError
 from pocketbayes.extras import optional_module
 
 Numbers = NDArray[np.float64]
@@ -21,8 +22,11 @@ def new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Writes a PNG."""
-    figure.savefig(path, dpi=110)
+    """Writes a picture, in the format that the file's name says."""
+    try:
+        figure.savefig(path, dpi=110)
+    except ValueError as error:  # an unknown ending
+        raise PocketBayesError(f"cannot draw {path}: {error}") from error
 
 
 def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers]]) -> None:

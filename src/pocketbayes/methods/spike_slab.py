@@ -19,6 +19,8 @@ from pocketbayes.posteriors import SpikeSlab as Switched
 from pocketbayes.posteriors.conversions import as_own, is_trainable
 from pocketbayes.posteriors.spike_slab import GRANULARITIES
 
+_BETA = "mean beta"  # among the running means, which have names of posteriors
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeSlab(VariationalMethod):
@@ -74,19 +76,35 @@ class SpikeSlab(VariationalMethod):
     def start(self, model: nn.Module) -> None:
         """Puts a switch in front of every Gaussian that learns."""
         super().start(model)
-        for name, q in list(named_posteriors(model)):
+        found = list(named_posteriors(model))
+        for name, q in found[:1] if self.layers == "first" else found:
             q = as_own(q)
             if isinstance(q, Packed):
                 raise PocketBayesError(
                     f"{name} is sparse already: spike-and-slab decides that itself, so start from "
                     "a dense model"
                 )
-            if isinstance(q, Gaussian) and is_trainable(q):
+            if isinstance(q, Switched):
+                self._take_over_(q, name, self._layout(model, name, q))
+            elif isinstance(q, Gaussian) and is_trainable(q):
                 replace_posterior(model, name, self._switched(q, *self._layout(model, name, q)))
-                if self.layers == "first":
-                    return
+            elif self.layers == "first":
+                raise PocketBayesError(
+                    f"{name}, the first layer's, does not learn, so it can have no switches: "
+                    'unfreeze it, or say layers="all"'
+                )
 
-    def _layout(self, model: nn.Module, name: str, q: Gaussian) -> tuple[str, int]:
+    def _take_over_(self, q: Switched, name: str, layout: tuple[str, int]) -> None:
+        """Gives switches of an earlier run this one's prior; an error if they are of other kind."""
+        kind = NarrowSpike if self.spike == "gaussian" else Switched
+        if type(q) is not kind or (q.granularity, q.axis) != layout:
+            raise PocketBayesError(
+                f"{name} has switches of another spike or granularity: call prune_ first, or start "
+                "from a model without switches"
+            )
+        q.prior_log_odds.fill_(log_odds_of(self.inclusion))
+
+    def _layout(self, model: nn.Module, name: str, q: Gaussian | Switched) -> tuple[str, int]:
         """What a tensor's switches are for, and the axis that they lie along."""
         if self.granularity == "weight" or q.mean.dim() < 2:
             return "weight", 0
@@ -114,26 +132,35 @@ class SpikeSlab(VariationalMethod):
             if isinstance(q, Switched) and q.log_odds.grad is not None:
                 slope, q.log_odds.grad = q.log_odds.grad, None
                 if moves:
-                    moment.memory["moved"] = slope.new_ones(())
-                    best = self._best(name, q, slope.mul_(moment.dataset_size / beta), moment)
+                    best = self._best(name, q, slope.mul_(moment.dataset_size), beta, moment.memory)
                     q.log_odds.lerp_(best, self.step)
+        if moves:
+            known = moment.memory.get(_BETA, torch.tensor(beta))
+            moment.memory[_BETA] = known.lerp(torch.tensor(beta), 1 - self.averaging)
         return False
 
-    def _best(self, name: str, q: Switched, slope: Tensor, moment: Moment) -> Tensor:
-        """The optimum of the log-odds, as far as it is known by now."""
+    def _best(
+        self, name: str, q: Switched, slope: Tensor, beta: float, memory: dict[str, Tensor]
+    ) -> Tensor:
+        """The optimum of the log-odds, as far as it is known by now.
+
+        A mean of optima, weighted by beta: while that is small they are mostly noise.
+        """
         if isinstance(q, NarrowSpike):
             return q.best_log_odds()
-        found, known = stationary_log_odds(q.log_odds, slope), moment.memory.get(name)
-        mean = found if known is None else known.lerp_(found, 1 - self.averaging)
-        moment.memory[name] = mean
+        found = stationary_log_odds(q.log_odds, slope.div_(beta)).mul_(beta)
+        known = memory.get(name)
+        memory[name] = found if known is None else known.lerp_(found, 1 - self.averaging)
+        usual = float(memory.get(_BETA, beta))
+        usual += (1 - self.averaging) * (beta - usual)
         most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
-        return mean.clamp(-most, most)
+        return (memory[name] / usual).clamp_(-most, most)
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
         """Sets the prior to the mean of all p, if it is to be learned."""
         found = [q for _, q in named_posteriors(model) if isinstance(q, Switched)]
-        if not self.learn_inclusion or "moved" not in memory:
+        if not self.learn_inclusion or _BETA not in memory:
             return
         switches = torch.cat([q.inclusion.flatten() for q in found])
         log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))

@@ -103,6 +103,14 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
     return cast(Tensor, divergence)
 
 
+def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
+    """KL(N(m, s^2) || N(0, p^2)) = [r - 1 - log r + (m / p)^2] / 2 each, r = s^2 / p^2."""
+    wide = torch.promote_types(mean.dtype, torch.float32)
+    mean, log_std, prior_std = (t.to(wide) for t in (mean, log_std, prior_std))
+    log_ratio = 2 * (log_std - prior_std.log())
+    return (log_ratio.expm1() - log_ratio + (mean / prior_std).square()) / 2
+
+
 def square_of_exp(x: Tensor) -> Tensor:
     """exp(x)^2, differentiable."""
     if torch.compiler.is_compiling():

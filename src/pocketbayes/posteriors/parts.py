@@ -86,6 +86,11 @@ def checked_blends(arrays: Mapping[str, Tensor], like: Tensor) -> Blends:
     return Blends(_places(arrays["blend"], "blend"), label.clone(), share.clone())
 
 
+def label_type(entries: int) -> torch.dtype:
+    """The smallest integer type for labels below `entries`."""
+    return torch.uint8 if entries <= 2**8 else torch.int16 if entries <= 2**15 else torch.int32
+
+
 def require_labels(label: Tensor, entries: int, shape: tuple[int, ...], name: str) -> None:
     """An error unless these are numbers of entries, in this shape."""
     if label.dtype not in LABEL_TYPES or label.shape != shape:

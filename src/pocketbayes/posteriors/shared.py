@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Posterior, prior_std_from
-from pocketbayes.posteriors.gaussian import gaussian_kl, reparameterised, square_of_exp
+from pocketbayes.posteriors.gaussian import (
+    gaussian_kl,
+    gaussian_kls,
+    noisy,
+    reparameterised,
+    square_of_exp,
+)
 from pocketbayes.posteriors.parts import (
     Blends,
     Support,
@@ -16,13 +22,14 @@ from pocketbayes.posteriors.parts import (
     checked_blends,
     checked_outliers,
     checked_support,
+    label_type,
     no_blends,
     no_outliers,
     require_labels,
     require_separate,
 )
 from pocketbayes.posteriors.structures import LAYOUTS, placed_units, unit_layout
-from pocketbayes.posteriors.table import Table, looked_up
+from pocketbayes.posteriors.table import Table, looked_up, overwritten
 from pocketbayes.reuse import remembered
 
 
@@ -153,27 +160,33 @@ class Shared(Posterior):
         return self.placed(draw(generator))
 
     def _drawn_apart(self, generator: torch.Generator | None) -> Tensor:
-        values = reparameterised(*remembered(("own", self.label), self._own), generator)
+        values = noisy(*remembered(("own", self.label), self._own), generator)
         if len(self.blend) == 0:
             return values
         blended = self.table.drawn_apart(self._chosen_labels(generator), generator)
-        return values.index_copy_(0, self.blend, blended)
+        return overwritten(values, self.blend, blended)
 
     def _own(self) -> tuple[Tensor, Tensor]:
-        """Mean and log-std of every weight; those of blends mean nothing."""
-        table, label = self.table, self._numbered()
-        mean = looked_up(torch.cat([table.mean, self.outlier_mean]), label)
-        return mean, looked_up(torch.cat([table.log_std, self.outlier_log_std]), label)
+        """Mean and std of every weight; those of blends mean nothing."""
+        mean = self._of_weights(self.table.mean, self.outlier_mean)
+        return mean, self._of_weights(self.table.log_std.exp(), self.outlier_log_std.exp())
 
     def _drawn_together(self, generator: torch.Generator | None) -> Tensor:
         entries = self.table.drawn_together(self, generator)
         own = reparameterised(self.outlier_mean, self.outlier_log_std, generator)
-        label = remembered(("label", self.label), self._numbered)
-        values = looked_up(torch.cat([entries, own]), label)
+        values = self._of_weights(entries, own)
         if len(self.blend) == 0:
             return values
         blended = entries.index_select(0, self._chosen_labels(generator))
-        return values.index_copy_(0, self.blend, blended)
+        return overwritten(values, self.blend, blended)
+
+    def _of_weights(self, entries: Tensor, own: Tensor) -> Tensor:
+        """For every weight the value of its entry or, of an outlier, its own."""
+        if torch.is_grad_enabled():
+            values = looked_up(entries, self.label.int())
+            return overwritten(values, self.outlier, own)
+        label = remembered(("label", self.label), self._numbered)
+        return torch.cat([entries, own]).index_select(0, label)
 
     def _numbered(self) -> Tensor:
         """Labels, those of outliers counted on from the last entry."""
@@ -284,16 +297,3 @@ def _are_below(label: Tensor | None, mean: Tensor | None) -> bool:
     if label is None or mean is None or label.numel() == 0:
         return True
     return 0 <= int(label.min()) <= int(label.max()) < len(mean)
-
-
-def label_type(entries: int) -> torch.dtype:
-    """The smallest integer type for labels below `entries`."""
-    return torch.uint8 if entries <= 2**8 else torch.int16 if entries <= 2**15 else torch.int32
-
-
-def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
-    """KL(N(m, s^2) || N(0, p^2)) = [r - 1 - log r + (m / p)^2] / 2 each, r = s^2 / p^2."""
-    wide = torch.promote_types(mean.dtype, torch.float32)
-    mean, log_std, prior_std = (t.to(wide) for t in (mean, log_std, prior_std))
-    log_ratio = 2 * (log_std - prior_std.log())
-    return (log_ratio.expm1() - log_ratio + (mean / prior_std).square()) / 2

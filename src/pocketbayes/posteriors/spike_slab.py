@@ -14,8 +14,7 @@ from pocketbayes.inclusion import (
     switched_moments,
 )
 from pocketbayes.posteriors.base import Gate, Posterior, prior_std_from, require_real_arrays
-from pocketbayes.posteriors.gaussian import reparameterised, square_of_exp
-from pocketbayes.posteriors.shared import gaussian_kls
+from pocketbayes.posteriors.gaussian import gaussian_kls, reparameterised, square_of_exp
 from pocketbayes.reuse import remembered
 
 GRANULARITIES = ("weight", "input", "output")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import require_real_arrays
 from pocketbayes.posteriors.gaussian import noisy, reparameterised
+from pocketbayes.randomness import inside_vmap
 
 DRAWS = ("independent", "shared")
 _COPIES = 32  # of the table on a GPU, where gradients of one entry would queue up
@@ -122,6 +123,13 @@ def looked_up(values: Tensor, label: Tensor) -> Tensor:
         return values.index_select(0, label)
     copy = torch.arange(len(label), dtype=label.dtype, device=label.device) % _COPIES
     return values.repeat(_COPIES).index_select(0, label + copy * len(values))
+
+
+def overwritten(values: Tensor, place: Tensor, new: Tensor) -> Tensor:
+    """New values at some places of a tensor that nobody else holds."""
+    if inside_vmap():  # has no rule for the overwriting form
+        return values.index_copy(0, place, new)
+    return values.index_copy_(0, place, new)
 
 
 def tables_with_passes(model: nn.Module) -> tuple[Table, ...]:
