@@ -445,16 +445,16 @@ def test_features_of_a_table_are_reported_by_name(work, quick):
     for size, age, noise in rng.standard_normal((200, 3)):
         rows.append(f"{size},{age},{noise}")
     lines = [f"{row},{3 * float(row.split(',')[0])}" for row in rows[1:]]
-    (work / "house.csv").write_text("\n".join(["size,age,noise,price", *lines]) + "\n")
-    quick("train", "--data", "csv", "--file", "house.csv", "--target", "price", "--model", "mlp",
+    (work / "rooms.csv").write_text("\n".join(["size,age,noise,price", *lines]) + "\n")
+    quick("train", "--data", "csv", "--file", "rooms.csv", "--target", "price", "--model", "mlp",
           "--hidden", "4", "--method", "spike-slab", "--granularity", "input", "--layers", "first",
-          "--epochs", "60", "--beta", "1", "--lr", "0.02", "--out", "house")  # fmt: skip
-    report = json.loads(quick("features", "house", "--plot", "f/f.png", "--json").stdout)
+          "--epochs", "60", "--beta", "1", "--lr", "0.02", "--out", "rooms")  # fmt: skip
+    report = json.loads(quick("features", "rooms", "--plot", "f/f.png", "--json").stdout)
     assert set(report["features"]) == {"size", "age", "noise"}
     assert next(iter(report["features"])) == "size"
     assert "size" in report["chosen"]
     assert (work / "f" / "f.png").read_bytes()[1:4] == b"PNG"
-    assert quick("features", "house").stdout.startswith("size")
+    assert quick("features", "rooms").stdout.startswith("size")
     assert "no switches" in quick("features", "run", code=1).stderr
     assert "no run or file" in quick("features", "nothing", code=2).stderr
 
