@@ -104,7 +104,7 @@ def test_two_processes_do_as_one(tmp_path, estimator):
         assert two[0]["history"][-1]["accuracy"] > 0.6
 
 
-@pytest.mark.parametrize("allocation", ["uniform", "global"])
+@pytest.mark.parametrize("allocation", ["global"])
 def test_processes_agree_on_every_place(tmp_path, allocation):
     one, two = run(tmp_path, 2, 0.3, allocation, script_text=SPARSE_SCRIPT)
     assert len(one["places"]) == 24

@@ -34,7 +34,7 @@ def tensors(conv, seed=0):
     if conv is None:
         x, shape, outputs = randn(3, 2, 5), (4, 5), 4
     else:
-        x = randn(2, 4, 6, 7)
+        x = randn(2, 4, 4, 5)
         shape, outputs = ((4, 3, 3, 3), 6) if conv.transposed else ((6, 2, 3, 3), 6)
     return x, randn(*shape), randn(*shape).exp(), randn(outputs), randn(outputs).exp()
 
