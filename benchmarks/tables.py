@@ -460,6 +460,20 @@ def selection() -> str:
     )
 
 
+def switch_update() -> str:
+    found = rows("switch_update")
+    lines = [
+        [row["network"], row["granularity"], str(row["batch"]), f"{100 * row['median_share']:.1f}%"]
+        for row in found
+    ]
+    head = ["network", "granularity", "batch", "share of a step"]
+    return (
+        "## What the update of switches takes\n\n"
+        f"On {found[0]['hardware']}. Meant: at most 10%. The MLP is 784-300-100-10.\n\n"
+        f"{origins(found)}\n" + table(head, lines)
+    )
+
+
 def stage_two() -> str:
     found = rows("stage_two")
     lines = [
@@ -571,8 +585,8 @@ def regressions() -> str:
 def main() -> None:
     note = "<!-- Written by benchmarks/tables.py; do not edit. -->\n"
     parts = (
-        demo, baselines, subspace, sharing, selection, dense_vi, exchange, mixture, stage_two,
-        costs, data_speed, inference, defaults, regressions,
+        demo, baselines, subspace, sharing, selection, switch_update, dense_vi, exchange,
+        mixture, stage_two, costs, data_speed, inference, defaults, regressions,
     )  # fmt: skip
     known = [part() for part in parts if (HERE / "results" / f"{part.__name__}.jsonl").exists()]
     PAGE.write_text(f"# Results\n\n{note}\n" + "\n".join(known))

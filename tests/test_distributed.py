@@ -104,9 +104,8 @@ def test_two_processes_do_as_one(tmp_path, estimator):
         assert two[0]["history"][-1]["accuracy"] > 0.6
 
 
-@pytest.mark.parametrize("allocation", ["global"])
-def test_processes_agree_on_every_place(tmp_path, allocation):
-    one, two = run(tmp_path, 2, 0.3, allocation, script_text=SPARSE_SCRIPT)
+def test_processes_agree_on_every_place(tmp_path):
+    one, two = run(tmp_path, 2, 0.3, "global", script_text=SPARSE_SCRIPT)
     assert len(one["places"]) == 24
     for a, b in zip(one["places"], two["places"], strict=True):
         assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))

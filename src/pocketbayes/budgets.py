@@ -39,7 +39,7 @@ def least_density(is_good: Callable[[float], bool], least: float, tops: Sequence
     high = next((density for density in tops if is_good(density)), None)
     if high is None:
         raise PocketBayesError(
-            "even with all switches on, the pruned model costs more than the budget: allow more, "
+            "even the least pruned model costs more than the budget: allow more, "
             "or say density= and train what is left"
         )
     while high > _CLOSE * least:

@@ -128,15 +128,16 @@ class SpikeSlab(VariationalMethod):
         """Moves every switch towards its optimum; none of them belongs to an optimiser."""
         beta = self.kl_weight(moment.progress)
         moves = moment.progress >= self.hold and beta > 0
+        if moves:
+            usual = float(moment.memory.get(_BETA, beta))
+            usual += (1 - self.averaging) * (beta - usual)
+            moment.memory[_BETA] = torch.tensor(usual)
         for name, q in named_posteriors(model):
             if isinstance(q, Switched) and q.log_odds.grad is not None:
                 slope, q.log_odds.grad = q.log_odds.grad, None
                 if moves:
                     best = self._best(name, q, slope.mul_(moment.dataset_size), beta, moment.memory)
                     q.log_odds.lerp_(best, self.step)
-        if moves:
-            known = moment.memory.get(_BETA, torch.tensor(beta))
-            moment.memory[_BETA] = known.lerp(torch.tensor(beta), 1 - self.averaging)
         return False
 
     def _best(
@@ -151,16 +152,14 @@ class SpikeSlab(VariationalMethod):
         found = stationary_log_odds(q.log_odds, slope.div_(beta)).mul_(beta)
         known = memory.get(name)
         memory[name] = found if known is None else known.lerp_(found, 1 - self.averaging)
-        usual = float(memory.get(_BETA, beta))
-        usual += (1 - self.averaging) * (beta - usual)
         most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
-        return (memory[name] / usual).clamp_(-most, most)
+        return (memory[name] / float(memory[_BETA])).clamp_(-most, most)
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
         """Sets the prior to the mean of all p, if it is to be learned."""
         found = [q for _, q in named_posteriors(model) if isinstance(q, Switched)]
-        if not self.learn_inclusion or _BETA not in memory:
+        if not self.learn_inclusion or not found or _BETA not in memory:
             return
         switches = torch.cat([q.inclusion.flatten() for q in found])
         log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))
