@@ -282,6 +282,14 @@ def spread(values: list[float], digits: int) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
+def average(group: list[dict[str, Any]], name: str, digits: int) -> str:
+    """The spread of a figure over the runs that have it, with their number if that is not all."""
+    values = [row[name] for row in group if row.get(name) is not None]
+    if not values:
+        return ""
+    return spread(values, digits) + (f" (of {len(values)})" if len(values) < len(group) else "")
+
+
 def exchange() -> str:
     found = rows("exchange")
     lines = [
@@ -355,7 +363,7 @@ def sharing() -> str:
             spread([100 * r["accuracy"] for r in group], 2),
             spread([r["nll"] for r in group], 3),
             spread([r["ece"] for r in group], 4),
-            spread([r["auroc_entropy"] for r in group], 3) if group[0]["auroc_entropy"] else "",
+            average(group, "auroc_entropy", 3),
             *(f"{group[0][n]:,}" if n in group[0] else ""
               for n in ("outliers", "blends", "components", "parameters", "coded_bytes")),
             f"{group[0]['file_bytes']:,}",
