@@ -1,0 +1,96 @@
+"""What all parts of the page are made of: rows of results, tables, means with their errors."""
+
+import json
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+Row = dict[str, Any]
+
+# Fields of a sparse run that are shown only where they differ from these.
+USUAL = {
+    "criterion": "snr_magnitude", "growth": "one_step", "new_std": "mean", "allocation": "erk",
+    "structure": "none", "initial": "largest", "schedule": "cosine", "update_every": 100,
+    "fraction": 0.3, "exchange_until": 0.75, "std_init": 0.001, "prior_std": 0.05, "lr": 0.2,
+    "batch": 512, "model": "resnet18", "dense_first": False, "densities": None, "limit": None,
+}  # fmt: skip
+
+
+def is_there(name: str) -> bool:
+    """Whether there is a results file of this name."""
+    return (RESULTS / f"{name}.jsonl").exists()
+
+
+def rows(name: str) -> list[Row]:
+    """All lines of a results file."""
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").open()]
+
+
+def known(*parts: Callable[[], str]) -> list[str]:
+    """The text of those parts that have a results file, which is named as they are."""
+    return [part() for part in parts if is_there(part.__name__)]
+
+
+def grouped(found: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+    """Rows of one key together, in the order in which keys first appear."""
+    groups: dict[Any, list[Row]] = {}
+    for row in found:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    """A table in Markdown."""
+    marks = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, marks, *lines]) + "\n"
+
+
+def origins(found: Sequence[Row]) -> str:
+    """The commands behind a table and the commits they ran at, as an indented block."""
+    seen = {(row["command"], row["commit"]): None for row in found}
+    return "".join(f"    {command} ({commit})\n" for command, commit in seen)
+
+
+def unusual(settings: Mapping[str, Any], usual: Mapping[str, Any] = USUAL) -> str:
+    """The settings of a run that are not the usual ones."""
+    found = [f"{k}={settings[k]}" for k, v in usual.items() if settings.get(k, v) != v]
+    return " ".join(found)
+
+
+def scores(row: Row) -> list[str]:
+    """Accuracy in percent, NLL and ECE of one run."""
+    return [f"{100 * row['accuracy']:.2f}", f"{row['nll']:.3f}", f"{row['ece']:.4f}"]
+
+
+def mean_scores(group: Sequence[Row]) -> list[str]:
+    """The same of several runs, with standard errors."""
+    return [
+        spread([100 * row["accuracy"] for row in group], 2),
+        spread([row["nll"] for row in group], 3),
+        spread([row["ece"] for row in group], 4),
+    ]
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean of several values."""
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """The mean and, of several, its standard error."""
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {standard_error(values):.{digits}f}"
+
+
+def average(group: Sequence[Row], name: str, digits: int) -> str:
+    """The spread of a figure over the runs that have it, with their number if that is not all."""
+    values = [row[name] for row in group if row.get(name) is not None]
+    if not values:
+        return ""
+    return spread(values, digits) + (f" (of {len(values)})" if len(values) < len(group) else "")

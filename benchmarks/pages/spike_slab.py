@@ -1,0 +1,40 @@
+"""Spike-and-slab."""
+
+from pages.common import Row, grouped, origins, rows, spread, table
+
+
+def selection() -> str:
+    """Simulations whose support is known."""
+    found = rows("selection")
+    groups = grouped(found, lambda row: row["problem"])
+    head = [
+        "problem", "features", "rows", "seeds", "true-positive rate", "false-positive rate",
+        "RMSE", "RMSE of the oracle", "ratio",
+    ]  # fmt: skip
+    return (
+        "## Which features matter\n\n"
+        "Spike-and-slab with switches in front of the inputs, on simulations; what is on at the "
+        "end counts as found. RMSE on the test split in standard deviations of the target, after "
+        "pruning and training on; the oracle is the same network on the true support, trained as "
+        "long. Meant: 1, below .02, and a ratio of at most 1.1. The weighting of running means by "
+        f"beta came after these runs.\n\n{origins(found)}\n"
+        + table(head, [_problem(name, group) for name, group in groups.items()])
+    )
+
+
+def _problem(name: str, group: list[Row]) -> list[str]:
+    """One kind of simulation, over its seeds."""
+    relevant = sum(r["relevant"] for r in group)
+    others = sum(r["features"] - r["relevant"] for r in group)
+    ratios = [r["rmse"] / r["oracle_rmse"] for r in group]
+    return [
+        name,
+        f"{group[0]['features']}",
+        f"{group[0]['options']['rows']:,}",
+        str(len(group)),
+        f"{sum(r['found'] for r in group) / relevant:.3f}",
+        f"{sum(r['false'] for r in group) / others:.4f}",
+        spread([r["rmse"] for r in group], 3),
+        spread([r["oracle_rmse"] for r in group], 3),
+        f"{sum(ratios) / len(ratios):.3f}, at most {max(ratios):.3f}",
+    ]
