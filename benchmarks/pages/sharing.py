@@ -3,6 +3,7 @@
 from typing import Any
 
 from pages.common import Row, average, grouped, known, mean_scores, origins, rows, scores, table
+from pages.sharing_ablation import sharing_ablation
 
 COUNTS = ("outliers", "blends", "components", "parameters", "coded_bytes")
 
@@ -31,7 +32,7 @@ def sharing() -> str:
         "are of the first seed; the paper's parameters leave labels out, coded bytes are those of "
         f"an ideal code.\n\n{origins(found)}\n"
         + table(head, [_line(key, group) for key, group in groups.items()])
-        + "".join(known(sharing_search))
+        + "".join(known(sharing_search, sharing_ablation))
     )
 
 
