@@ -15,17 +15,19 @@ from pages.costs import (
     stage_two,
     switch_update,
 )
+from pages.pruning import pruning
 from pages.sharing import sharing
 from pages.spike_slab import selection
 from pages.subspace import subspace
 from pages.training import baselines, defaults, demo, dense_vi, regressions
+from pages.uci import uci
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
 
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
-    demo, baselines, subspace, sharing, selection, switch_update, dense_vi, exchange,
+    demo, baselines, subspace, sharing, selection, pruning, uci, switch_update, dense_vi, exchange,
     mixture, stage_two, costs, data_speed, inference, defaults, regressions,
 )  # fmt: skip
 

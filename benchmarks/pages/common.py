@@ -29,6 +29,15 @@ def rows(name: str) -> list[Row]:
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").open()]
 
 
+def measured(name: str) -> tuple[list[Row], list[Row]]:
+    """What was measured on test sets and on validation parts; a search may have its own file."""
+    found = [row for n in (name, f"{name}_search") if is_there(n) for row in rows(n)]
+    test, validation = (
+        [row for row in found if row["measured_on"] == where] for where in ("test", "validation")
+    )
+    return test, validation
+
+
 def known(*parts: Callable[[], str]) -> list[str]:
     """The text of those parts that have a results file, which is named as they are."""
     return [part() for part in parts if is_there(part.__name__)]

@@ -1,0 +1,115 @@
+"""UCI regressions: sparse networks against dense ones."""
+
+import math
+from typing import Any, NamedTuple
+
+from pages.common import Row, grouped, measured, origins, spread, standard_error, table, unusual
+
+DENSE, SPARSE = "mean-field", "spike-slab"
+
+# Settings that are shown only where they differ from these.
+USUAL = {
+    "density": 0.1, "width": 50, "steps": 3000, "beta": 0.3, "prior_std": 0.3, "inclusion": 0.1,
+    "lr": 0.01, "std_lr": 0.01,
+}  # fmt: skip
+
+
+class Contest(NamedTuple):
+    """A figure of both networks, split by split."""
+
+    dense: list[float]
+    sparse: list[float]
+
+    @property
+    def differences(self) -> list[float]:
+        """Sparse - dense: below 0, the sparse network is better."""
+        return [s - d for s, d in zip(self.sparse, self.dense, strict=True)]
+
+    def is_not_worse(self, errors: int = 0) -> bool:
+        """Whether the mean difference is at most so many of its standard errors."""
+        found = self.differences
+        error = standard_error(found) if len(found) > 1 else 0.0
+        return sum(found) / len(found) <= errors * error
+
+    def shown(self) -> list[str]:
+        """Both means and the difference, to three figures or more."""
+        size = sum(self.dense) / len(self.dense)
+        digits = max(2, 2 - math.floor(math.log10(abs(size)))) if size else 2
+        return [spread(values, digits) for values in (self.dense, self.sparse, self.differences)]
+
+
+def uci() -> str:
+    """Both networks by set and, behind it, how settings were chosen."""
+    test, validation = measured("uci")
+    parts = ["## Sparse networks on UCI regressions\n"]
+    if test:
+        parts.append(
+            "Spike-and-slab, pruned and trained on, against mean-field VI of all weights, trained "
+            "as long at the same beta: means and standard errors over splits, in the target's own "
+            f"units; on {test[0]['hardware']}. Differences are sparse - dense, split by "
+            "split. Not worse: their mean is not above 0; within one error: not above its "
+            f"standard error.{_summary(test)}\n\n{_table(test)}"
+        )
+    if validation:
+        parts.append(
+            "Settings were chosen on a fifth of the training rows:\n\n" + _table(validation)
+        )
+    return "\n".join(parts)
+
+
+def _summary(found: list[Row]) -> str:
+    """How many lines pass."""
+    pairs = [(_contest(group, "rmse"), _contest(group, "nll")) for group in _lines(found).values()]
+    kinds = (("not worse", 0), ("within one error", 1))
+    counts = [
+        f"{name} in RMSE in {sum(rmse.is_not_worse(errors) for rmse, _ in pairs)} and in NLL in "
+        f"{sum(nll.is_not_worse(errors) for _, nll in pairs)}"
+        for name, errors in kinds
+    ]
+    return f" Of {len(pairs)} lines the sparse network is {', '.join(counts)}."
+
+
+def _table(found: list[Row]) -> str:
+    """One line per set, with the commands behind them."""
+    head = [
+        "set", "changed", "splits", "density", "RMSE, dense", "RMSE, sparse", "difference",
+        "NLL, dense", "NLL, sparse", "difference", "not worse", "within one error",
+    ]  # fmt: skip
+    lines = [_line(key, group) for key, group in _lines(found).items()]
+    return f"{origins(found)}\n" + table(head, lines)
+
+
+def _lines(found: list[Row]) -> dict[Any, list[Row]]:
+    """Runs of one set and the same settings, where both networks have a split in common."""
+    groups = grouped(found, lambda row: (row["set"], unusual(row["settings"], USUAL)))
+    return {key: group for key, group in groups.items() if _splits(group)}
+
+
+def _line(key: tuple[str, str], group: list[Row]) -> list[str]:
+    """One line of the table."""
+    splits = _splits(group)
+    density = [sparse["density"] for _, sparse in splits]
+    contests = {"RMSE": _contest(group, "rmse"), "NLL": _contest(group, "nll")}
+    verdicts = [
+        ", ".join(name for name, c in contests.items() if c.is_not_worse(errors)) or "neither"
+        for errors in (0, 1)
+    ]
+    figures = [text for contest in contests.values() for text in contest.shown()]
+    return [*key, str(len(splits)), f"{sum(density) / len(density):.3f}", *figures, *verdicts]
+
+
+def _splits(group: list[Row]) -> list[tuple[Row, Row]]:
+    """Dense and sparse run of each split that has both; of repeated runs the last counts."""
+    last = {(row["row"], row["split"]): row for row in group}
+    numbers = sorted({row["split"] for row in group})
+    return [
+        (last[DENSE, number], last[SPARSE, number])
+        for number in numbers
+        if (DENSE, number) in last and (SPARSE, number) in last
+    ]
+
+
+def _contest(group: list[Row], name: str) -> Contest:
+    """One figure of both."""
+    pairs = _splits(group)
+    return Contest([dense[name] for dense, _ in pairs], [sparse[name] for _, sparse in pairs])
