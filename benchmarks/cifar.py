@@ -153,5 +153,8 @@ def measure(
 
 
 def settings(a: argparse.Namespace) -> dict[str, Any]:
-    """All arguments but where the data lies."""
-    return {name: value for name, value in vars(a).items() if name != "root"}
+    """All arguments but where the data lies; of a file only its name."""
+    known = {name: value for name, value in vars(a).items() if name != "root"}
+    if known.get("weights"):
+        known["weights"] = Path(known["weights"]).name
+    return known

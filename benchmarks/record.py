@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -37,12 +38,20 @@ def processor() -> str:
     return f"{names[0].strip() if names else platform.machine()}, {os.cpu_count()} cores"
 
 
+def command() -> str:
+    """How this run was started, from the folder of its script; folders of one's own are DATA."""
+    script, *words = sys.argv
+    words = [f"DATA/{Path(w).name}" if w[:1] == "/" and Path(w).is_file() else w for w in words]
+    words = ["DATA" if w[:1] == "/" else w for w in words]
+    return shlex.join(["python", Path(script).name, *words])
+
+
 def append_result(table: str, **values: Any) -> None:
     """Adds one line to results/<table>.jsonl and shows it."""
     import pocketbayes
 
     line = values | {
-        "command": " ".join(["python", *(w if w[:1] != "/" else "DATA" for w in sys.argv)]),
+        "command": command(),
         "commit": commit(),
         "hardware": processor(),
         "threads": torch.get_num_threads(),
