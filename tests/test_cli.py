@@ -478,14 +478,6 @@ def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
     assert "confidence" not in alone.stdout
 
 
-def test_sharing_in_two_processes_from_a_parent(work):
-    words = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "1",
-             "--method", "sharing", "--components", "20", "--processes", "2", "--batch-size", "16",
-             "--parent", "run", "--out", "two-shared"]  # fmt: skip
-    call(*words, cwd=work)
-    assert json.loads(call("evaluate", "two-shared", "--json", cwd=work).stdout)["accuracy"] > 0.2
-
-
 def test_an_interrupted_pretraining_is_resumed_not_begun_anew(work, quick, monkeypatch):
     from pocketbayes.methods import sharing
 
