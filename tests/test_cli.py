@@ -265,24 +265,59 @@ def test_failures_exit_with_1(work, quick, words, message):
     assert message in quick(*words, code=1).stderr
 
 
+PAUSING = """
+import os, signal, time
+from pathlib import Path
+from torch import nn
+
+if "PAUSE_AT" in os.environ:  # a job in the background would be deaf to it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Pausing(nn.Sequential):
+    steps = 0
+
+    def forward(self, x):
+        self.steps += self.training
+        if self.training and self.steps == int(os.environ.get("PAUSE_AT", 0)):
+            Path("paused").touch()
+            for _ in range(30_000):  # five minutes at most
+                if Path("signalled").exists():
+                    break
+                time.sleep(0.01)
+        return super().forward(x)
+
+def net():
+    return Pausing(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+"""
+
+
 def test_ctrl_c_and_resume_end_where_an_unbroken_run_ends(work, quick):
-    words = ["--data", "digits", "--model", "mlp", "--hidden", "16", "--epochs", "60"]
-    quick("train", *words, "--out", "whole")
+    """The signal comes in the middle of step 50, in the second of three epochs."""
+    (work / "pausing.py").write_text(PAUSING)
+    own = ["--model", "pausing:net"]
+    words = ["train", "--data", "digits", *own, "--epochs", "3", "--out"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pocketbayes", "train", *words, "--out", "broken"],
-        cwd=work, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "pocketbayes", *words, "broken"],
+        cwd=work, stderr=subprocess.PIPE, text=True, env=os.environ | {"PAUSE_AT": "50"},
     )  # fmt: skip
-    history = work / "broken" / "history.jsonl"
-    deadline = time.monotonic() + 60
-    while not history.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    try:
+        quick(*words, "whole")
+        deadline = time.monotonic() + 300
+        while not (work / "paused").exists():
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        (work / "signalled").touch()
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode in (1, 130)
-    assert "interrupted after step" in errors
+    assert "interrupted after step 50;" in errors
     assert "pocketbayes train --resume broken" in errors
+    assert len((work / "broken" / "history.jsonl").read_text().splitlines()) == 1
     assert "not finished" in quick("evaluate", "broken", code=1).stderr
-    quick("train", "--resume", "broken")
+    quick("train", "--resume", "broken", *own)
     model = "model.pocket"
     assert (work / "broken" / model).read_bytes() == (work / "whole" / model).read_bytes()
 
