@@ -207,11 +207,11 @@ def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity)
     torch.manual_seed(0)
     model = pb.bayesianize_(nn.Linear(6, 1, bias=False).double(), prior_std=0.7, std_init=0.05)
     method = pb.SpikeSlab(
-        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=1e-2, std_lr=1e-2, hold=0.2
+        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=2e-2, std_lr=2e-2, hold=0.2
     )
-    data = [(x, y[:, None])]
+    data = [(x, y[:, None])] * 10
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": len(y)}
-    pb.fit(model, data, method, epochs=1500, **options)
+    pb.fit(model, data, method, epochs=75, **options)
     q = dict(pb.named_posteriors(model))["weight"]
     noise = model.noise_log_std.exp().item()
     want = exact_inclusion(x, y, noise, 0.7, 0.3)
