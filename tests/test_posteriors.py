@@ -92,12 +92,26 @@ def test_every_family_has_an_example():
     assert EXAMPLES.keys() == FAMILIES.keys()
 
 
+def drawn(posterior: Posterior, n: int, randomness: str = "different") -> torch.Tensor:
+    """`n` draws at once, which takes a hundredth of the time of one after another."""
+    return torch.vmap(lambda _: posterior.sample(), randomness=randomness)(torch.empty(n))
+
+
+@every_family
+def test_draws_at_once_are_draws_one_by_one(family):
+    posterior = EXAMPLES[family]()
+    torch.manual_seed(1)
+    alone = posterior.sample()
+    torch.manual_seed(1)
+    assert torch.equal(drawn(posterior, 3, "same"), alone.expand(3, 6, 5))
+
+
 @every_family
 def test_moments_are_those_of_the_samples(family):
     """Mean and variance of 20,000 draws, 30 entries each; false alarm 30 * 2 * 2.9e-7 = 2e-5."""
     posterior = EXAMPLES[family]()
     n = 20_000
-    draws = torch.stack([posterior.sample() for _ in range(n)])
+    draws = drawn(posterior, n)
     mean, variance = posterior.moments()
     if not posterior.is_random:
         assert torch.equal(draws, mean.expand_as(draws))

@@ -57,13 +57,27 @@ class Kl(nn.Module):
         return self.q.kl()
 
 
+def repeated(q, copies):
+    """The same weights and switches many times over, side by side: one draw is many of them."""
+    arrays = q.arrays()
+    for name in ("mean", "log_std", "log_odds"):
+        axis = q.axis if arrays[name].dim() == 2 else 0
+        arrays[name] = torch.cat([arrays[name]] * copies, axis)
+    return SpikeSlab.from_arrays(arrays)
+
+
+def each_copy(weights, q, copies):
+    return torch.stack(weights.detach().chunk(copies, q.axis))
+
+
 @every_granularity
 @pytest.mark.parametrize("smooth", [True, False])
 def test_draws_have_the_moments_with_and_without_gradients(granularity, smooth):
     """20,000 draws of 12 weights, kurtosis as drawn; false alarm 48 * 2e-7 per case."""
-    q, n = posterior(granularity), 20_000
+    q, n, copies = posterior(granularity), 20_000, 500
+    many = repeated(q, copies)
     with torch.set_grad_enabled(smooth):
-        draws = torch.stack([q.sample().detach() for _ in range(n)])
+        draws = torch.cat([each_copy(many.sample(), q, copies) for _ in range(n // copies)])
     mean, variance = (t.detach() for t in q.moments())
     assert ((draws.mean(0) - mean).abs() / (variance / n).sqrt()).max() < 5.2
     fourth = (draws - mean).pow(4).mean(0)
@@ -119,7 +133,8 @@ def test_gated_layers_have_the_moments_of_drawn_weights(kind, granularity, smoot
         local = layer(x.expand(n, *x.shape)).detach()
     with torch.no_grad():
         layer.estimator = "weight"
-        drawn = torch.cat([layer(x.unsqueeze(0)) for _ in range(n)])
+        alone = torch.vmap(lambda _: layer(x.unsqueeze(0)), randomness="different")
+        drawn = alone(torch.empty(n)).squeeze(1)
     for one, other in (
         (local, drawn),
         ((local - local.mean(0)) ** 2, (drawn - drawn.mean(0)) ** 2),
@@ -192,11 +207,11 @@ def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity)
     torch.manual_seed(0)
     model = pb.bayesianize_(nn.Linear(6, 1, bias=False).double(), prior_std=0.7, std_init=0.05)
     method = pb.SpikeSlab(
-        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=1e-2, std_lr=1e-2, hold=0.2
+        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=2e-2, std_lr=2e-2, hold=0.2
     )
-    data = [(x, y[:, None])]
+    data = [(x, y[:, None])] * 10
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": len(y)}
-    pb.fit(model, data, method, epochs=1500, **options)
+    pb.fit(model, data, method, epochs=75, **options)
     q = dict(pb.named_posteriors(model))["weight"]
     noise = model.noise_log_std.exp().item()
     want = exact_inclusion(x, y, noise, 0.7, 0.3)

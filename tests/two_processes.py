@@ -1,0 +1,125 @@
+"""What test_distributed lets two processes do, in one job: `torchrun two_processes.py FOLDER`."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader, TensorDataset
+
+import pocketbayes as pb
+import pocketbayes.gradients
+from pocketbayes import cli
+
+RANK = int(os.environ.get("RANK", 0))
+
+
+def plain(folder: Path, batch: int, estimator: str) -> dict:
+    """A run in double precision, with its noise noted."""
+    x = torch.randn(96, 5, generator=torch.Generator().manual_seed(0))
+    y = x[:, :3].argmax(1)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 3)).double()
+    model = pb.bayesianize_(net, std_init=0.05, estimator=estimator)
+    loader = DataLoader(TensorDataset(x.double(), y), batch_size=batch, shuffle=True)
+    method = pb.MeanField(optimizer="sgd", lr=0.1, beta=0.1)
+    noise = []
+    model[0].register_forward_hook(lambda m, i, o: noise.append(o.detach().sum().item()))
+    out = folder / f"plain-{estimator}"
+    result = pb.fit(model, loader, method, epochs=4, progress=False, out=out, device="cpu")
+    parameters = [p.detach() for p in model.parameters()]
+    return {"history": result.history, "noise": noise, "parameters": parameters}
+
+
+def wide(*norm: nn.Module) -> tuple[nn.Module, DataLoader]:
+    """A network that differs from process to process: all must end up with the first one's."""
+    x = torch.randn(96, 20, generator=torch.Generator().manual_seed(0))
+    y = x[:, :3].argmax(1)
+    torch.manual_seed(RANK)
+    net = nn.Sequential(nn.Linear(20, 64), *norm, nn.ReLU(), nn.Linear(64, 3))
+    loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
+    return pb.bayesianize_(net, estimator="weight"), loader
+
+
+class Spy(pb.Subspace):
+    """Notes places after each step and, once, gradients with and without the others' share."""
+
+    def after_step(self, model, moment):
+        if moment.step == 2:
+            GRADIENTS.append(moment.dense_gradients("mean"))
+            averaged = pocketbayes.gradients._averaged
+            pocketbayes.gradients._averaged = lambda gradient: gradient
+            GRADIENTS.append(moment.dense_gradients("mean"))
+            pocketbayes.gradients._averaged = averaged
+        done = super().after_step(model, moment)
+        posteriors = [q for _, q in pb.named_posteriors(model) if hasattr(q, "index")]
+        PLACES.append([q.index.clone() for q in posteriors])
+        return done
+
+
+PLACES, GRADIENTS = [], []
+
+
+def sparse(folder: Path, density: float, allocation: str) -> dict:
+    """A run of exchanges."""
+    PLACES.clear()
+    GRADIENTS.clear()
+    model, loader = wide(nn.BatchNorm1d(64))
+    method = Spy(density=density, allocation=allocation, update_every=4)
+    result = pb.fit(model, loader, method, epochs=4, progress=False, device="cpu")
+    return {
+        "places": list(PLACES),
+        "gradients": list(GRADIENTS),
+        "accuracy": result.history[-1]["accuracy"],
+        "parameters": [p.detach() for p in model.parameters()],
+    }
+
+
+def sent(folder: Path, density: float) -> dict:
+    """All that the first process sends in such a run: what it does, and how many numbers."""
+    if RANK > 0:
+        return sparse(folder, density, "uniform")
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        sparse(folder, density, "uniform")
+    shapes = [(e.name, e.input_shapes) for e in seen.events() if e.name.startswith("gloo:")]
+    return {"sent": [(name, shape[0][0]) for name, shape in shapes if shape and shape[0]]}
+
+
+def shared(folder: Path) -> dict:
+    """A run of shared weights: all that its model holds."""
+    model, loader = wide()
+    method = pb.Sharing(components=20, least_members=3, lr=1e-2, reassign_every=1)
+    pb.fit(model, loader, method, epochs=3, progress=False, device="cpu")
+    return dict(model.state_dict()) | {"kl": pb.kl(model).detach()}
+
+
+def command(folder: Path, *words: str) -> dict:
+    """The command line in each process, as it starts itself there."""
+    sys.argv = ["pocketbayes", *words, "--processes", "2"]
+    os.chdir(folder)
+    try:
+        cli.main()
+    except SystemExit as stopped:
+        return {"code": stopped.code or 0}
+
+
+TRAIN = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--batch-size", "16"]
+JOBS = {
+    "mean": (plain, 8, "mean"),
+    "lrt": (plain, 8, "lrt"),
+    "global": (sparse, 0.3, "global"),
+    "sent-0.1": (sent, 0.1),
+    "sent-1.0": (sent, 1.0),
+    "shared": (shared,),
+    "parent": (command, *TRAIN, "--epochs", "2", "--out", "parent"),
+    "child": (command, *TRAIN, "--epochs", "1", "--out", "child", "--parent", "parent",
+              "--method", "sharing", "--components", "20"),
+}  # fmt: skip
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    for name, (job, *arguments) in JOBS.items():
+        torch.save(job(folder, *arguments), folder / f"{name}-{RANK}.pt")
+        torch.distributed.barrier()  # the first process alone writes files
