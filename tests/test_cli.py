@@ -492,8 +492,10 @@ def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
              "--method", "sharing", "--components", "20"]  # fmt: skip
     quick(*words, "--parent", "run", "--out", "shared")
     assert json.loads(quick("evaluate", "shared", "--json").stdout)["accuracy"] > 0.2
-    before, after = ((work / run / "model.pocket").stat().st_size for run in ("run", "shared"))
-    assert after < before / 2
+    before, shared = (pb.inspect(work / run / "model.pocket") for run in ("run", "shared"))
+    parts = [{s.name: s.bytes for s in size.sections} for size in (before, shared)]
+    assert parts[1]["shared/label/uint8"] < parts[0]["gaussian/mean"]
+    after = shared.bytes
     again = quick(*words, "--parent", work / "run" / "model.pocket", "--out", "same", "--json")
     assert json.loads(again.stdout)["bytes"] == after
     assert (work / "same" / "model.pocket").read_bytes() == (
@@ -563,8 +565,9 @@ def test_the_demo(work, quick):
         assert row["accuracy"] > 0.6
         assert f"{row['file_bytes']:,}" in text
     sizes = {row["method"]: row["file_bytes"] for row in table["rows"]}
-    assert sizes["subspace"] < sizes["deterministic"] < sizes["mean-field"]
-    assert sizes["sharing"] < sizes["deterministic"] / 2
+    assert sizes["subspace"] < 0.4 * sizes["sharing"]
+    assert sizes["sharing"] < 0.8 * sizes["mean-field"]
+    assert sizes["mean-field"] < 1.1 * sizes["deterministic"]  # float16, and steps of the own std
     with Image.open(work / "demo" / "demo.png") as picture:
         assert picture.width > 800
     assert "% aleatoric" in text or "% epistemic" in text

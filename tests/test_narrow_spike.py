@@ -134,7 +134,7 @@ def test_a_spike_without_a_width_is_refused(spike):
 def test_files_keep_both_scales(tmp_path):
     model = pb.bayesianize_(nn.Linear(4, 3))
     pb.replace_posterior(model, "weight", posterior("input").float())
-    pb.save(model, tmp_path / "m.pocket")
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
     back = pb.load(tmp_path / "m.pocket", nn.Linear(4, 3))
     one, other = (dict(pb.named_posteriors(m))["weight"] for m in (model, back))
     assert type(other) is NarrowSpike

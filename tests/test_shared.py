@@ -275,7 +275,7 @@ def test_a_refused_state_leaves_the_model_as_it_was():
 
 
 def test_a_partly_frozen_network_keeps_its_table_learning(tmp_path):
-    pb.save(network(), tmp_path / "m.pocket")
+    pb.save(network(), tmp_path / "m.pocket", lossless=True)
     for frozen in (0, 2):
         net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
         net[frozen].requires_grad_(False)
@@ -287,7 +287,7 @@ def test_a_partly_frozen_network_keeps_its_table_learning(tmp_path):
 
 def test_reading_a_file_does_not_cost_tensors_times_entries(tmp_path):
     model = network(entries=300)
-    pb.save(model, tmp_path / "m.pocket")
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
     again = pb.load(
         tmp_path / "m.pocket", nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     )

@@ -115,7 +115,7 @@ def test_zeros_of_a_sparse_network_stay_zero(structure, tmp_path):
         assert not q.moments()[1][~support].any()
         assert q.num_active == int(support.sum())
     assert score(model).accuracy > before - 0.03
-    pb.save(model, tmp_path / "m.pocket")
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
     net = nn.Sequential(
         nn.Linear(12, 48), nn.ReLU(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 3)
     )

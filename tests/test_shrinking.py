@@ -632,7 +632,7 @@ def test_after_training_it_predicts_trains_and_stores(method, tmp_path):
     assert pb.predict(small, x, num_samples=3).probs.shape == (16, 4)
     assert 0 <= pb.evaluate(small, loader(x), num_samples=2).accuracy <= 1
     pb.fit(small, loader(x), pb.MeanField(), epochs=1)
-    pb.save(small, tmp_path / "small.pocket")
+    pb.save(small, tmp_path / "small.pocket", lossless=True)
     hidden = [small.get_submodule(f"hidden{i}").out_features for i in (1, 2, 3)]
     net = build_network("mlp", input_shape=(3, 8, 8), num_outputs=4, hidden=hidden)
     assert state_equal(pb.load(tmp_path / "small.pocket", net), small)
@@ -646,7 +646,7 @@ def test_a_file_names_no_network_and_fills_a_plain_one_of_its_form(tmp_path):
         known = dict(named_posteriors(model)).get(name)
         parameter.data = state[name].clone() if known is None else known.expectation().detach()
     small, net = (pb.shrink(m, inputs_of("resnet20")) for m in (model, twin))
-    pb.save(small, tmp_path / "small.pocket")
+    pb.save(small, tmp_path / "small.pocket", lossless=True)
     with pytest.raises(pb.FormatError, match=r"load\(path, net\)"):
         pb.load(tmp_path / "small.pocket")
     again = pb.load(tmp_path / "small.pocket", net)

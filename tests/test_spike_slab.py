@@ -377,7 +377,7 @@ def test_arrays_that_do_not_fit_are_refused(name, change):
 
 def test_a_file_brings_switches_back(tmp_path):
     layer, _ = switched("conv", "input")
-    pb.save(layer, tmp_path / "m.pocket")
+    pb.save(layer, tmp_path / "m.pocket", lossless=True)
     again = pb.load(tmp_path / "m.pocket", LAYERS["conv"][0]().double())
     one, two = (m.posterior("weight") for m in (layer, again))
     assert torch.equal(one.log_odds, two.log_odds)

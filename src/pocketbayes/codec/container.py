@@ -17,7 +17,8 @@ from torch import Tensor
 from pocketbayes.checkpoints import write_atomically
 from pocketbayes.errors import FormatError
 
-VERSION = 1
+VERSION = 2
+_READ = (1, 2)
 _KEY = "pocketbayes"
 _NO_DIGEST = "0" * 64
 
@@ -30,6 +31,11 @@ class Container:
     sections: dict[str, Tensor]
     size: int
     sha256: str
+
+    @property
+    def version(self) -> int:
+        """The version of its format."""
+        return int(self.description["version"])
 
 
 def packed(description: dict[str, Any], sections: dict[str, Tensor]) -> bytes:
@@ -54,10 +60,11 @@ def unpacked(data: bytes) -> Container:
     description = _description(data)
     digest = description.get("sha256")
     _check_digest(data, digest)
-    if description.get("version") != VERSION:
+    version = description.get("version")
+    if not isinstance(version, int) or version not in _READ:
         raise FormatError(
-            f"this file has version {description.get('version')!r}; this library reads version "
-            f"{VERSION}: use a library as new as the one that wrote it"
+            f"this file has version {version!r}; this library reads versions up to {VERSION}: use "
+            "a library as new as the one that wrote it"
         )
     return Container(description, sections, len(data), str(digest))
 

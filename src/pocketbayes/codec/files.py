@@ -8,14 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codec.container import (
-    Container,
-    packed,
-    read_container,
-    unpacked,
-    write_container,
-)
+from pocketbayes.codec.container import packed, read_container, unpacked, write_container
+from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of
+from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in, tables_of
 from pocketbayes.codec.state import plain_state, replace_state_
 from pocketbayes.codec.summary import FileSummary, summary_of
@@ -29,24 +25,38 @@ from pocketbayes.description import (
     set_description,
 )
 from pocketbayes.ensembles import Ensemble, members_of
-from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.errors import FormatError, PocketBayesError, require_number
 from pocketbayes.layers import bayesian_modules, estimator_of
 from pocketbayes.models import build_network
-from pocketbayes.posteriors import FAMILIES
+from pocketbayes.posteriors import FAMILIES, Posterior, Table
 
 
-def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
-    """Writes the model into one file that `load` turns back into it, bit for bit.
+def save(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    tolerance: float = 1e-3,
+    lossless: bool = False,
+    exact_state: bool = False,
+) -> FileSummary:
+    """Writes the model into one small file that `load` turns back into it.
 
-    The file is a valid safetensors file: arrays and a JSON description, no code. It is written
-    under a temporary name, synced and renamed, so it is whole or not there.
+    The file is a valid safetensors file: coded numbers and a JSON description, no code. It is
+    written under a temporary name, synced and renamed, so it is whole or not there. Equal models
+    give equal bytes, on every machine.
 
     Args:
         model: a Bayesian model, trained or not, or an ensemble.
         path: where to; by habit it ends in `.pocket`.
+        tolerance: nats by which the stored posterior of any weight may differ from the model's,
+            KL(model || file). Smaller is larger: a quarter costs about two bits a weight.
+        lossless: keep every bit of everything.
+        exact_state: keep every bit of what is deterministic (biases, norms, point weights), which
+            else is stored as float16.
 
     Returns:
-        `FileSummary`: the real bytes on disk, by section; prints as a table.
+        `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
+        numbers in it allow; prints as a table.
 
     Example:
         >>> size = save(model, "resnet18.pocket")
@@ -54,32 +64,41 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> FileSummary:
     """
     if not isinstance(model, nn.Module) or not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("save takes a Bayesian model: call bayesianize_(net) first")
+    require_number(tolerance, "tolerance", above=1e-9, most=1.0)
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
-    sections = {
+    families = {name: family[type(q)] for name, q in posteriors.items()}
+    tables, numbers = tables_of(posteriors)
+    arrays, sections, parts = coded(
+        _arrays(model, posteriors, tables), families, Options(tolerance, lossless, exact_state)
+    )
+    description = {
+        "model": asdict(replace(describe(model), estimator=estimator_of(model))),
+        "members": len(members_of(model)),
+        "posteriors": families,
+    } | ({"tables": numbers} if numbers else {})
+    data = packed(description | arrays, sections)
+    contents = replace(contents_of(unpacked(data)), parts=parts)
+    summary = summary_of(contents, header_of(contents), posteriors)
+    write_container(Path(path), data)
+    return summary
+
+
+def _arrays(
+    model: nn.Module, posteriors: dict[str, Posterior], tables: list[Table]
+) -> dict[str, Tensor]:
+    """Everything that determines the model, by name."""
+    arrays = {
         f"posterior/{name}/{array}": tensor
         for name, posterior in posteriors.items()
         for array, tensor in posterior.arrays().items()
     }
-    tables, numbers = tables_of(posteriors)
-    sections |= {
+    arrays |= {
         f"table/{number}/{array}": tensor
         for number, table in enumerate(tables)
         for array, tensor in table.arrays().items()
     }
-    state = plain_state(model)
-    sections |= {f"state/{name}": tensor for name, tensor in state.items()}
-    described = replace(describe(model), estimator=estimator_of(model))
-    description = {
-        "model": asdict(described),
-        "members": len(members_of(model)),
-        "posteriors": {name: family[type(q)] for name, q in posteriors.items()},
-        "state": sorted(state),
-    } | ({"tables": numbers} if numbers else {})
-    data = packed(description, sections)
-    summary = _summary(unpacked(data))
-    write_container(Path(path), data)
-    return summary
+    return arrays | {f"state/{name}": tensor for name, tensor in plain_state(model).items()}
 
 
 def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Module:
@@ -102,8 +121,9 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
     """
     file = read_container(Path(path))
     try:
-        header = header_of(file)
-        return _filled(_network(header, net), header, file)
+        contents = contents_of(file)
+        header = header_of(contents)
+        return _filled(_network(header, net), header, contents)
     except PocketBayesError as error:
         raise FormatError(f"{path}: {error}") from error
 
@@ -116,19 +136,11 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     """
     file = read_container(Path(path))
     try:
-        return _summary(file)
+        contents = contents_of(file)
+        header = header_of(contents)
+        return summary_of(contents, header, posteriors_in(contents, header))
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-
-
-def _summary(file: Container) -> FileSummary:
-    header = header_of(file)
-    found = posteriors_in(file, header)
-    return summary_of(
-        file,
-        [(family, found[n].shape.numel(), found[n].num_active)
-         for n, family in header.posteriors.items()],
-    )  # fmt: skip
 
 
 def _network(header: Header, net: nn.Module | None) -> nn.Module:
@@ -156,7 +168,7 @@ def _built(header: Header) -> nn.Module:
         raise FormatError(f"the network {network['name']} cannot be built: {error}") from error
 
 
-def _filled(model: nn.Module, header: Header, file: Container) -> nn.Module:
+def _filled(model: nn.Module, header: Header, file: Contents) -> nn.Module:
     """The network with the posteriors and the deterministic state of the file."""
     adopt_posteriors_(model, posteriors_in(file, header), header.model.estimator or "lrt")
     for member in members_of(model):
@@ -166,10 +178,6 @@ def _filled(model: nn.Module, header: Header, file: Container) -> nn.Module:
     for prefix, module in model.named_modules():
         noise = f"{prefix}.{NOISE}".lstrip(".")
         if has_description(module) and noise in header.state:
-            add_noise_parameter(module, tuple(_state(file, noise).shape))
-    replace_state_(model, {name: _state(file, name) for name in header.state})
+            add_noise_parameter(module, file.specs[f"state/{noise}"].shape)
+    replace_state_(model, {name: file.take(f"state/{name}") for name in header.state})
     return model.eval()
-
-
-def _state(file: Container, name: str) -> Tensor:
-    return file.sections[f"state/{name}"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pocketbayes.codec.container import Container
+from pocketbayes.codec.contents import Contents
 from pocketbayes.description import Description
 from pocketbayes.elbo import LIKELIHOODS
 from pocketbayes.errors import FormatError
@@ -27,10 +27,11 @@ class Header:
         return len(set(self.tables.values()))
 
 
-def header_of(file: Container) -> Header:
+def header_of(file: Contents) -> Header:
     """The header, if it is well formed and names exactly the sections that are there."""
-    found: dict[str, Any] = {"posteriors": None, "state": None, "members": None} | file.description
-    posteriors, state, members = found["posteriors"], found["state"], found["members"]
+    found: dict[str, Any] = {"posteriors": None, "members": None} | file.file.description
+    posteriors, members = found["posteriors"], found["members"]
+    state: Any = found.get("state") if file.file.version == 1 else _state_of(file)
     _require(_is_dict(posteriors) and bool(posteriors), "posteriors", "an object with entries")
     _require(_are_strings(state) and len(set(state)) == len(state), "state", "a list of names")
     _require(_is_count(members) and members <= len(posteriors), "members", "a count")
@@ -41,10 +42,14 @@ def header_of(file: Container) -> Header:
     wanted = {f"posterior/{n}/{a}" for n, f in posteriors.items() for a in FAMILIES[f].array_names}
     wanted |= {f"state/{name}" for name in state}
     wanted |= {f"table/{k}/{a}" for k in set(tables.values()) for a in Table.array_names}
-    for name in sorted(wanted ^ set(file.sections)):
+    for name in sorted(wanted ^ file.specs.keys()):
         what = "is missing" if name in wanted else "is not named in the description"
-        raise FormatError(f"section {name} {what}")
+        raise FormatError(f"array {name} {what}")
     return Header(_description(found.get("model")), members, posteriors, tables, tuple(state))
+
+
+def _state_of(file: Contents) -> list[str]:
+    return [n.removeprefix("state/") for n in file.specs if n.startswith("state/")]
 
 
 def _tables(tables: Any, posteriors: dict[str, str]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pocketbayes.codec.container import Container
+from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
 from pocketbayes.errors import FormatError, PocketBayesError
 from pocketbayes.posteriors import FAMILIES, Posterior, Shared, Table
@@ -16,7 +16,7 @@ def tables_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Table], dict[st
     return tables, {name: number[id(table)] for name, table in shared.items()}
 
 
-def posteriors_in(file: Container, header: Header) -> dict[str, Posterior]:
+def posteriors_in(file: Contents, header: Header) -> dict[str, Posterior]:
     """Every posterior of a file, by the name of its parameter."""
     tables = [_table(file, number) for number in range(header.num_tables)]
     found = {}
@@ -26,16 +26,16 @@ def posteriors_in(file: Container, header: Header) -> dict[str, Posterior]:
     return found
 
 
-def _table(file: Container, number: int) -> Table:
-    arrays = {name: file.sections[f"table/{number}/{name}"] for name in Table.array_names}
+def _table(file: Contents, number: int) -> Table:
+    arrays = {name: file.take(f"table/{number}/{name}") for name in Table.array_names}
     try:
         return Table.from_arrays(arrays)
     except PocketBayesError as error:
         raise FormatError(f"section table/{number}: {error}") from error
 
 
-def _posterior(file: Container, name: str, kind: type[Posterior], table: Table | None) -> Posterior:
-    arrays = {array: file.sections[f"posterior/{name}/{array}"] for array in kind.array_names}
+def _posterior(file: Contents, name: str, kind: type[Posterior], table: Table | None) -> Posterior:
+    arrays = {array: file.take(f"posterior/{name}/{array}") for array in kind.array_names}
     try:
         if issubclass(kind, Shared):
             return kind.from_arrays(arrays, table)

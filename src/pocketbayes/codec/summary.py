@@ -1,21 +1,38 @@
-"""What a file holds, without building its network."""
+"""What a file holds, in words and numbers."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pocketbayes.codec.container import Container
+import torch
+
+from pocketbayes.codec.contents import Contents
+from pocketbayes.codec.header import Header
+from pocketbayes.elbo import total_kl
 from pocketbayes.errors import printable
+from pocketbayes.posteriors import Posterior
 
 
 @dataclass(frozen=True)
 class Section:
-    """One stored array."""
+    """Stored arrays of one kind.
+
+    Attributes:
+        coding: how; see docs/format.md.
+        arrays: how many arrays share it.
+        numbers: how many numbers these hold.
+        bytes: of the section in the file.
+        bound: bytes that the entropy of its numbers allows at least, each array with frequencies
+            of its own; `inspect` does not know it.
+    """
 
     name: str
     coding: str
-    dtype: str
-    shape: tuple[int, ...]
+    arrays: int
+    numbers: int
     bytes: int
+    bound: float | None
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,8 @@ class FileSummary:
         active_weights: how many of them are there; sparse posteriors lack the others.
         bits_per_weight: 8 bytes / weights, everything in the file included.
         ratio_to_fp32: the bytes of these weights as plain 32-bit numbers, over the file's.
+        ratio_to_posterior: the same with a mean and a std for each.
+        kl: nats from prior to posterior.
         sections: the stored arrays.
     """
 
@@ -50,7 +69,14 @@ class FileSummary:
     active_weights: int
     bits_per_weight: float
     ratio_to_fp32: float
+    ratio_to_posterior: float
+    kl: float
     sections: tuple[Section, ...]
+
+    @property
+    def bits_back_bytes(self) -> float:
+        """KL / ln 2 in bytes: what the best code that has the prior could come down to."""
+        return self.kl / math.log(2) / 8
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -71,55 +97,70 @@ class FileSummary:
             ("active weights", f"{self.active_weights:,} of {self.weights:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("bits per weight", f"{self.bits_per_weight:.2f}"),
-            ("ratio to fp32", f"{self.ratio_to_fp32:.2f}"),
+            (
+                "ratio to fp32",
+                f"{self.ratio_to_fp32:.2f}; with a std each {self.ratio_to_posterior:.2f}",
+            ),
+            ("bits-back limit", f"{self.bits_back_bytes:,.0f} bytes (KL / ln 2)"),
             ("sha256", self.sha256),
         ]
 
     def __str__(self) -> str:
         lines = [f"{name:<16} {printable(value)}" for name, value in self.facts()]
         width = max((len(s.name) for s in self.sections), default=7)
-        lines += ["", f"{'section':<{width}}  coding  dtype     {'bytes':>12}  shape"]
+        head = (
+            f"{'section':<{width}}  {'coding':<11}  {'numbers':>12}  {'bytes':>12}  {'bound':>12}"
+        )
+        lines += ["", head]
         for s in self.sections:
-            shape = "x".join(map(str, s.shape)) or "scalar"
-            name = printable(s.name)
-            lines.append(f"{name:<{width}}  {s.coding:<6}  {s.dtype:<8}  {s.bytes:>12,}  {shape}")
+            bound = "" if s.bound is None else f"{s.bound:,.0f}"
+            sizes = f"{s.numbers:>12,}  {s.bytes:>12,}  {bound:>12}"
+            lines.append(f"{printable(s.name):<{width}}  {s.coding:<11}  {sizes}")
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
-def summary_of(file: Container, posteriors: list[tuple[str, int, int]]) -> FileSummary:
-    """The summary of a file, given family, weights and active weights of each posterior."""
-    model = file.description["model"]
+def summary_of(file: Contents, header: Header, posteriors: Mapping[str, Posterior]) -> FileSummary:
+    """The summary of a file that holds these posteriors."""
+    model, families = file.file.description["model"], dict[str, int]()
     network = model.get("network") or {"name": None, "options": {}}
-    families: dict[str, int] = {}
-    for family, size, _ in posteriors:
-        families[family] = families.get(family, 0) + size
+    for name, family in header.posteriors.items():
+        families[family] = families.get(family, 0) + posteriors[name].shape.numel()
     weights = sum(families.values())
+    with torch.no_grad():
+        divergence = float(total_kl(list(posteriors.values())))
     return FileSummary(
-        bytes=file.size,
-        sha256=file.sha256,
-        version=file.description["version"],
+        bytes=file.file.size,
+        sha256=file.file.sha256,
+        version=file.file.version,
         network=network["name"],
         options=network["options"],
-        members=file.description["members"],
+        members=header.members,
         likelihood=model.get("likelihood"),
         estimator=model.get("estimator"),
         class_names=None if model.get("class_names") is None else tuple(model["class_names"]),
         preprocess=model.get("preprocess"),
         families=families,
         weights=weights,
-        active_weights=sum(active for _, _, active in posteriors),
-        bits_per_weight=8 * file.size / max(1, weights),
-        ratio_to_fp32=4 * weights / file.size,
-        sections=tuple(
-            Section(
-                name,
-                "raw",
-                str(tensor.dtype).removeprefix("torch."),
-                tuple(tensor.shape),
-                tensor.numel() * tensor.element_size(),
-            )
-            for name, tensor in sorted(file.sections.items())
-        ),
+        active_weights=sum(q.num_active for q in posteriors.values()),
+        bits_per_weight=8 * file.file.size / max(1, weights),
+        ratio_to_fp32=4 * weights / file.file.size,
+        ratio_to_posterior=8 * weights / file.file.size,
+        kl=divergence,
+        sections=_sections(file),
+    )
+
+
+def _sections(file: Contents) -> tuple[Section, ...]:
+    return tuple(
+        Section(
+            part.name,
+            part.coding,
+            len(part.arrays),
+            sum(file.specs[array].numel for array in part.arrays),
+            part.bytes,
+            part.bound,
+        )
+        for part in sorted(file.parts, key=lambda part: part.name)
     )

@@ -46,7 +46,7 @@ _TRAINING_NUMBERS = ("loss", "nll", "kl", "accuracy", "rmse")
 
 
 def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
-    """Trains, writes the run directory, and measures on the validation part."""
+    """Trains, writes the run directory, and measures the file on the validation part."""
     options = plan.options
     out = options.out or Path("runs", f"{options.data}-{options.model}-{options.method}")
     first = int(os.environ.get("RANK", 0)) == 0
@@ -82,10 +82,19 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if validation is not None and options.epochs > 0:
         generator = torch.Generator().manual_seed(options.seed)
         loader = MemoryLoader(validation, _EVALUATION_BATCH)
-        record = evaluate(result.model, loader, options.num_samples, generator=generator)
+        model = _reopened(directory / MODEL, plan, train)
+        record = evaluate(model, loader, options.num_samples, generator=generator)
         report["validation"] = in_units(record.to_dict(), train.preprocess)
     write_metrics(directory, report)
     return report
+
+
+def _reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
+    """The model as it comes out of its file: what is measured is what is shipped."""
+    name, net = plan.options.model, None
+    if ":" in name:
+        net = built_network(name, train.preprocess, num_outputs(train), plan.network)
+    return load(path, net).to(train.device)
 
 
 def _note_untrained_stds(plan: Plan) -> None:

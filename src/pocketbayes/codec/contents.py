@@ -1,0 +1,151 @@
+"""What a file holds: named arrays, in version 2 coded in sections, in version 1 as they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pocketbayes.codec.arrays import TYPES, Spec, spec_in, spec_of
+from pocketbayes.codec.codings import CODINGS
+from pocketbayes.codec.container import Container
+from pocketbayes.codec.layout import Options, Packer, Unpacker, grouped
+from pocketbayes.errors import FormatError
+
+_LEAST_ROOM, _GROWTH = 1 << 30, 256  # bytes that any file may unfold to; times its own size
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored section: how it is coded, and the least bytes that its frequencies allow."""
+
+    name: str
+    coding: str
+    bytes: int
+    bound: float | None
+    arrays: tuple[str, ...]
+
+
+@dataclass
+class Contents:
+    """The arrays of a file. Each is decoded when first asked for, and given away."""
+
+    file: Container
+    specs: dict[str, Spec]
+    parts: tuple[Part, ...]
+    _steps: dict[str, float | None] = field(default_factory=dict)
+    _tensors: dict[str, Tensor] | None = None
+
+    def take(self, name: str) -> Tensor:
+        """An array of the file, once."""
+        spec = self.specs[name]
+        if self.file.version > 1 and spec.numel == 0:
+            return torch.empty(spec.shape, dtype=TYPES[spec.dtype])
+        if self._tensors is None:
+            self._tensors = self._decoded() if self.file.version > 1 else dict(self.file.sections)
+        return self._tensors.pop(name)
+
+    def _decoded(self) -> dict[str, Tensor]:
+        unpacker, tensors = Unpacker(), dict[str, Tensor]()
+        for part in self.parts:
+            tensors |= self._unfolded(part, unpacker)
+        return tensors
+
+    def _unfolded(self, part: Part, unpacker: Unpacker) -> dict[str, Tensor]:
+        data = self.file.sections[part.name].numpy().tobytes()
+        specs = [self.specs[name] for name in part.arrays]
+        found = unpacker.arrays(part.name, data, specs, part.coding, self._steps[part.name])
+        return dict(zip(part.arrays, found, strict=True))
+
+
+def coded(
+    arrays: Mapping[str, Tensor], families: Mapping[str, str], options: Options
+) -> tuple[dict[str, Any], dict[str, Tensor], tuple[Part, ...]]:
+    """What the description says of some arrays, their sections, and how these are coded."""
+    packer, sections, said, parts = Packer(options), {}, {}, []
+    specs = {name: spec_of(tensor) for name, tensor in arrays.items()}
+    for name, members in grouped(specs, families).items():
+        made = packer.section(name, [arrays[member] for member in members])
+        data = made.coded.data
+        sections[name] = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+        said[name] = {"coding": made.coding} | ({} if made.step is None else {"step": made.step})
+        parts.append(Part(name, made.coding, len(data), made.coded.bound, tuple(members)))
+    words = nested({name: spec.word() for name, spec in specs.items()})
+    return {"arrays": words, "sections": said}, sections, tuple(parts)
+
+
+def contents_of(file: Container) -> Contents:
+    """The arrays of a file, none of them decoded yet."""
+    if file.version == 1:
+        specs = {name: spec_of(tensor) for name, tensor in file.sections.items()}
+        parts = [Part(name, "raw", _bytes(t), None, (name,)) for name, t in file.sections.items()]
+        return Contents(file, specs, tuple(parts))
+    specs = {name: _spec(name, word) for name, word in _flattened(file.description)}
+    room = sum(spec.numel * spec.item_bytes for spec in specs.values())
+    if room > max(_LEAST_ROOM, _GROWTH * file.size):
+        raise FormatError(f"its arrays would take {room:,} bytes: more than a file of its size may")
+    families = file.description.get("posteriors")
+    groups = grouped(specs, families if isinstance(families, dict) else {})
+    said = file.description.get("sections")
+    if not isinstance(said, dict) or not said.keys() == groups.keys() == file.sections.keys():
+        raise FormatError("its sections are not those that its arrays belong to")
+    steps = {name: _checked(name, one, file.sections[name]) for name, one in said.items()}
+    parts = [
+        Part(name, said[name]["coding"], _bytes(file.sections[name]), None, tuple(members))
+        for name, members in groups.items()
+    ]
+    return Contents(file, specs, tuple(parts), steps)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _spec(name: str, word: object) -> Spec:
+    try:
+        return spec_in(word)
+    except FormatError as error:
+        raise FormatError(f"array {name}: {error}") from error
+
+
+def _checked(name: str, said: Any, data: Tensor) -> float | None:
+    """The step of a section whose description is well formed."""
+    step = said.get("step") if isinstance(said, dict) else None
+    good = isinstance(said, dict) and said.keys() <= {"coding", "step"}
+    good = good and isinstance(said.get("coding"), str) and said["coding"] in CODINGS
+    good = good and (step is None or (isinstance(step, float) and 1e-9 < step < 1e3))
+    if not good or data.dtype != torch.uint8 or data.dim() != 1:
+        raise FormatError(f"section {name}: its coding is none that this library knows")
+    return step
+
+
+def nested(words: Mapping[str, str]) -> dict[str, Any]:
+    """posterior/TENSOR/ARRAY as {"posterior": {TENSOR: {ARRAY: ...}}}, state/TENSOR likewise."""
+    tree: dict[str, Any] = {}
+    for name, word in words.items():
+        kind, _, rest = name.partition("/")
+        home = tree.setdefault(kind, {})
+        if kind == "state":
+            home[rest] = word
+        else:
+            tensor, _, array = rest.rpartition("/")
+            home.setdefault(tensor, {})[array] = word
+    return tree
+
+
+def _flattened(description: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The names and words of such a tree."""
+    tree = description.get("arrays")
+    if not isinstance(tree, dict) or not tree.keys() <= {"posterior", "table", "state"}:
+        raise FormatError("arrays must be an object of posteriors, tables and state")
+    found = []
+    for kind, home in tree.items():
+        for tensor, inside in home.items() if isinstance(home, dict) else ():
+            if kind == "state":
+                found.append((f"state/{tensor}", inside))
+            else:
+                pairs = inside.items() if isinstance(inside, dict) else ()
+                found += [(f"{kind}/{tensor}/{array}", word) for array, word in pairs]
+    return found

@@ -1,0 +1,173 @@
+"""Which arrays share a section, which codings it may have, and the smallest of them.
+
+Arrays have the names `posterior/TENSOR/ARRAY`, `table/NUMBER/ARRAY` and `state/TENSOR`. A section
+holds all arrays of one name of one family, of one type: `gaussian/mean`, `state/running_var`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from pocketbayes.codec.adaptive import Coded
+from pocketbayes.codec.arrays import Spec, flat, spec_of, tensor_of
+from pocketbayes.codec.codings import CODINGS
+from pocketbayes.codec.float_codings import integers_in_steps, steps_in, values_of_steps
+from pocketbayes.codec.jobs import Arrays, Job, Steps
+from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step
+from pocketbayes.errors import FormatError
+
+_PARTNER = {"mean": "log_std", "outlier_mean": "outlier_log_std"}
+_STEPS: dict[str, Callable[[float], float]] = {
+    "log_std": log_std_step,
+    "outlier_log_std": log_std_step,
+    "mean": mean_step,
+    "outlier_mean": mean_step,
+    "log_odds": log_odds_step,
+}
+_PLACES = ("index", "outlier", "blend")
+_WITH_STEP = ("steps", "relative")
+_SLOW = {"planes": 0.45, "half planes": 0.45, "integers": 0.1}  # of the raw bytes is good enough
+
+
+class Options(NamedTuple):
+    """What may be lost: nats per weight, or nothing at all; digits of what is deterministic."""
+
+    tolerance: float
+    lossless: bool = False
+    exact_state: bool = False
+
+
+class Section(NamedTuple):
+    """Coded arrays: how, the bytes, the least that their frequencies allow, and the step."""
+
+    coding: str
+    coded: Coded
+    step: float | None
+
+
+def section_name(array: str, spec: Spec, families: Mapping[str, str]) -> str:
+    """The section that an array belongs to."""
+    kind, _, rest = array.partition("/")
+    tensor, _, last = rest.rpartition("/")
+    last = last if kind != "state" else last.rpartition(".")[2]  # norms' means, variances, ...
+    name = f"{families.get(tensor) if kind == 'posterior' else kind}/{last}"
+    return name if spec.dtype == "float32" else f"{name}/{spec.dtype}"
+
+
+def grouped(specs: Mapping[str, Spec], families: Mapping[str, str]) -> dict[str, list[str]]:
+    """The arrays of every section, stds before means; arrays without numbers have none."""
+    groups: dict[str, list[str]] = {}
+    for array, spec in sorted(specs.items()):
+        if spec.numel:
+            groups.setdefault(section_name(array, spec, families), []).append(array)
+    return dict(sorted(groups.items(), key=lambda item: (_role(item[0]) in _PARTNER, item[0])))
+
+
+def _role(section: str) -> str:
+    return section.split("/")[1] if "/" in section else section
+
+
+def _partner(section: str) -> str | None:
+    """The section with the logs of the stds that these means go with."""
+    family, _, rest = section.partition("/")
+    role, slash, kind = rest.partition("/")
+    return f"{family}/{_PARTNER[role]}{slash}{kind}" if role in _PARTNER else None
+
+
+def candidates(section: str, spec: Spec, options: Options) -> tuple[str, ...]:
+    """The codings that a section may have; the smallest is taken."""
+    family, role = section.partition("/")[0], _role(section)
+    if not spec.is_float:
+        return ("rising", "integers") if role in _PLACES else ("exceptions", "integers", "planes")
+    short = spec.item_bytes < 4  # what rounding such a number costs is not ours to bound
+    if options.lossless or short or _is_exact(family, role, options):
+        return ("planes",)
+    if family in ("state", "table", "point", "sparse_point") or role == "blend_share":
+        return ("half", "half planes", "planes")
+    if role in _STEPS:
+        return ("relative" if role in _PARTNER else "steps", "planes")
+    return ("planes",)
+
+
+def _is_exact(family: str, role: str, options: Options) -> bool:
+    deterministic = family in ("state", "point", "sparse_point")
+    return (deterministic and options.exact_state) or role in ("prior_std", "spike_std")
+
+
+class Packer:
+    """Codes one section after the other; remembers logs of stds for the means that follow."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._logs: dict[str, Steps | None] = {}
+
+    def section(self, name: str, tensors: list[Tensor]) -> Section:
+        """The smallest coding of these arrays."""
+        specs, arrays = [spec_of(t) for t in tensors], [flat(t) for t in tensors]
+        possible = candidates(name, specs[0], self._options)
+        step = _STEPS[_role(name)](self._options.tolerance) if _role(name) in _STEPS else None
+        job = Job(specs, step, _fitting(self._logs.get(_partner(name) or ""), specs))
+        found = self._smallest(name, possible, arrays, job)
+        if found.coding == "steps":
+            self._logs[name] = integers_in_steps(arrays, job)
+        return found
+
+    def _smallest(self, name: str, possible: tuple[str, ...], arrays: Arrays, job: Job) -> Section:
+        """The smallest coding; what bytes alone can do is tried where nothing else did well."""
+        best = Section("raw", Coded(_raw(arrays), float(sum(a.nbytes for a in arrays))), None)
+        enough = {slow: share * len(best.coded.data) for slow, share in _SLOW.items()}
+        for coding in possible:
+            if coding in _SLOW and len(best.coded.data) < enough[coding]:
+                continue
+            made = self._tried(name, coding, arrays, job)
+            if made is not None and len(made.data) < len(best.coded.data):
+                best = Section(coding, made, job.step if coding in _WITH_STEP else None)
+        return best
+
+    def _tried(self, name: str, coding: str, arrays: Arrays, job: Job) -> Coded | None:
+        is_table = name.startswith("table/") and coding.startswith("half")
+        if is_table and not _is_precise_enough(arrays, self._options.tolerance, name):
+            return None
+        return CODINGS[coding].encode(arrays, job)
+
+
+def _is_precise_enough(arrays: Arrays, tolerance: float, name: str) -> bool:
+    """Whether float16 keeps log-stds of a table: an error d costs d^2 nats, about."""
+    if _role(name) != "log_std":
+        return False
+    error = [np.abs(a.astype("<f2").astype(np.float64) - a).max(initial=0) for a in arrays]
+    return bool(max(error, default=0) ** 2 <= tolerance / 2)
+
+
+def _fitting(logs: Steps | None, specs: list[Spec]) -> Steps | None:
+    """The logs of stds, if they are those of arrays like these."""
+    good = logs is not None and [len(k) for k in logs.integers] == [spec.numel for spec in specs]
+    return logs if good else None
+
+
+def _raw(arrays: Arrays) -> bytes:
+    return b"".join(a.tobytes() for a in arrays)
+
+
+class Unpacker:
+    """Decodes one section after the other."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, Steps] = {}
+
+    def arrays(
+        self, name: str, data: bytes, specs: list[Spec], coding: str, step: float | None
+    ) -> list[Tensor]:
+        """The arrays of one section; every error names it."""
+        job = Job(specs, step, _fitting(self._logs.get(_partner(name) or ""), specs))
+        try:
+            if coding == "steps":
+                self._logs[name] = steps_in(data, job)
+                values = values_of_steps(self._logs[name], specs)
+            else:
+                values = CODINGS[coding].decode(data, job)
+        except FormatError as error:
+            raise FormatError(f"section {name}: {error}") from error
+        return [tensor_of(v, spec) for v, spec in zip(values, specs, strict=True)]

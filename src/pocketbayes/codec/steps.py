@@ -1,0 +1,82 @@
+"""Floats to integers and back, so that a posterior changes by no more than a given KL.
+
+The file's N(m', s'^2) in place of N(m, s^2), with d = log(s' / s) and e = (m - m') / s', costs
+
+    KL = d + (exp(-2 d) - 1) / 2 + e^2 / 2  nats for each weight.
+
+Half of the tolerance goes to the log-stds, in steps of `log_std_step`, the other half to the means,
+in steps of `mean_step` of the weight's own std. All results are those of IEEE arithmetic, and
+exponentials come from decimal arithmetic: the same integers on every platform.
+"""
+
+import math
+from decimal import Context, Decimal
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketbayes.codec.tokens import Integers
+from pocketbayes.errors import FormatError
+
+Floats = NDArray[np.floating]
+MOST = 1 << 52  # larger integers are not exact as floats
+MOST_LOG_STD = 600.0
+_DIGITS = Context(prec=25)
+
+
+def log_std_step(tolerance: float) -> float:
+    """The step h with h/2 from the truth at most: (exp(h) - 1 - h) / 2 = tolerance / 2."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.expm1(middle) - middle < tolerance else (low, middle)
+    return _rounded(low)
+
+
+def mean_step(tolerance: float) -> float:
+    """The step h, in stds, with (h/2)^2 / 2 = tolerance / 2."""
+    return _rounded(2 * math.sqrt(tolerance))
+
+
+def log_odds_step(tolerance: float) -> float:
+    """The step h of log-odds: KL of two switches <= (h/2)^2 / 8 = tolerance."""
+    return _rounded(math.sqrt(32 * tolerance))
+
+
+def _rounded(step: float) -> float:
+    """Down to 12 bits: a short number, and products with small integers are exact."""
+    mantissa, exponent = math.frexp(step)
+    return math.ldexp(math.floor(mantissa * 4096), exponent - 12)
+
+
+def to_steps(values: Floats, step: float | Floats) -> Integers | None:
+    """The nearest multiples of a step; None if some value has none."""
+    with np.errstate(all="ignore"):
+        scaled = np.rint(values.astype(np.float64) / step)
+        if not (np.abs(scaled) < MOST).all():  # NaN fails, too
+            return None
+    return scaled.astype(np.int64)
+
+
+def from_steps(integers: Integers, step: float | Floats) -> NDArray[np.float64]:
+    """The values that `to_steps` took them for."""
+    if len(integers) and int(np.abs(integers).max()) >= MOST:
+        raise FormatError("a number is too large")
+    return integers.astype(np.float64) * np.asarray(step, np.float64)
+
+
+def stds(integers: Integers, step: float) -> NDArray[np.float64]:
+    """exp(k step) for each k."""
+    if len(integers) == 0:
+        return np.empty(0)
+    low, high = int(integers.min()), int(integers.max())
+    if max(abs(low), abs(high)) * step > MOST_LOG_STD:
+        raise FormatError("a log-std is out of bounds")
+    table = np.array([_exp(k, step) for k in range(low, high + 1)])
+    return table[integers.astype(np.int64) - low]
+
+
+@lru_cache(maxsize=1 << 14)
+def _exp(k: int, step: float) -> float:
+    return float(_DIGITS.exp(Decimal(k) * Decimal(step)))

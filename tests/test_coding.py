@@ -1,0 +1,278 @@
+"""Numbers to bytes and back: exact, close to the entropy, within the tolerance, and suspicious."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pocketbayes as pb
+from pocketbayes.codec.adaptive import apportioned, coded_integers, decoded_integers, entropy_bytes
+from pocketbayes.codec.arrays import Spec, flat, spec_in, spec_of, tensor_of
+from pocketbayes.codec.codings import CODINGS
+from pocketbayes.codec.jobs import Job, Steps
+from pocketbayes.codec.rans import TOTAL
+from pocketbayes.codec.steps import (
+    from_steps,
+    log_odds_step,
+    log_std_step,
+    mean_step,
+    stds,
+    to_steps,
+)
+from pocketbayes.codec.tokens import (
+    bits_in,
+    bytes_for,
+    packed_bits,
+    tokens_of,
+    values_of,
+    widths_of,
+)
+from pocketbayes.codec.varints import varints, varints_in
+from pocketbayes.errors import FormatError
+
+LARGE = 1 << 51
+RNG = np.random.default_rng(0)
+
+
+def integers(most=LARGE):
+    return st.lists(st.integers(-most, most) | st.integers(-3, 3), max_size=300).map(
+        lambda values: np.array(values, np.int64)
+    )
+
+
+def again(runs, smooth):
+    data = coded_integers(runs, smooth).data
+    return list(decoded_integers(data, [len(run) for run in runs], smooth))
+
+
+@given(integers((1 << 63) - 1))
+def test_varints_come_back(values):
+    np.testing.assert_array_equal(varints_in(varints(values)), values)
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x01\x80", b"\xff" * 12 + b"\x01"])
+def test_broken_varints_are_refused(data):
+    with pytest.raises(FormatError):
+        varints_in(data)
+
+
+@given(integers())
+def test_tokens_and_their_bits_come_back(values):
+    tokens = tokens_of(values)
+    np.testing.assert_array_equal(values_of(tokens), values)
+    np.testing.assert_array_equal(widths_of(tokens.token), tokens.width)
+    data = packed_bits(tokens.extra, tokens.width)
+    assert len(data) == bytes_for(tokens.width)
+    np.testing.assert_array_equal(bits_in(data, tokens.width), tokens.extra)
+
+
+def test_tokens_grow_with_the_numbers_and_stay_few():
+    values = np.arange(1, 1 << 16)
+    token = tokens_of(values).token
+    assert (np.diff(token) >= 0).all()
+    assert token.max() < 16 + 8 * 12
+    np.testing.assert_array_equal(token[:15], values[:15])
+
+
+@settings(deadline=None)
+@given(st.lists(integers(), max_size=4), st.booleans())
+def test_any_runs_come_back(runs, smooth):
+    for run, back in zip(runs, again(runs, smooth), strict=True):
+        np.testing.assert_array_equal(back, run)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_numbers_that_never_come_twice_come_back(smooth):
+    runs = [np.random.default_rng(5).permutation(300_000) - 150_000, np.arange(70_000) << 30]
+    for run, back in zip(runs, again(runs, smooth), strict=True):
+        np.testing.assert_array_equal(back, run)
+
+
+DISTRIBUTIONS = {
+    "normal": [np.rint(RNG.normal(0, 9, n)) for n in (300, 50_000, 200_000)],
+    "heavy tails": [np.rint(9 * RNG.standard_t(2, n)) for n in (20_000, 300_000)],
+    "gaps": [RNG.geometric(p, 100_000) - 1 for p in (0.05, 0.01, 0.3)],
+    "nearly constant": [RNG.random(2_000_000) < 0.02],
+    "labels": [RNG.integers(0, 2000, 400_000) for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_codes_are_within_one_percent_of_the_entropy(name):
+    runs = [run.astype(np.int64) for run in DISTRIBUTIONS[name]]
+    made = coded_integers(runs, smooth=name != "labels")
+    assert made.bound == pytest.approx(sum(map(entropy_bytes, runs)))
+    assert len(made.data) < 1.01 * made.bound
+
+
+def test_the_entropy_is_that_of_the_definition():
+    assert entropy_bytes(np.array([5] * 8)) == 0
+    assert entropy_bytes(np.repeat([1, 2, 3, 4], 16)) == pytest.approx(64 * 2 / 8)
+    assert entropy_bytes(np.empty(0, np.int64)) == 0
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=500))
+def test_shares_are_whole_and_fair(weights):
+    weight = np.array(weights, np.int64)
+    share = apportioned(weight)
+    assert share.sum() == TOTAL
+    assert share.min() >= 1
+    exact = weight / weight.sum() * TOTAL
+    assert (share - exact).max() <= 1 + 1e-6  # who gets more than his due gets the least there is
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_harmed_codes_are_refused_or_what_they_were(data):
+    runs = [np.rint(np.random.default_rng(1).normal(0, 5, 400)).astype(np.int64)]
+    good = coded_integers(runs).data
+    place = data.draw(st.integers(0, len(good) - 1))
+    harm = data.draw(st.sampled_from(["flip", "cut", "insert"]))
+    bad = {
+        "flip": good[:place]
+        + bytes([good[place] ^ data.draw(st.integers(1, 255))])
+        + good[place + 1 :],
+        "cut": good[:place],
+        "insert": good[:place] + b"\x00" + good[place:],
+    }[harm]
+    try:
+        found = list(decoded_integers(bad, [400]))
+    except FormatError:
+        return
+    assert harm == "flip"  # of a bit that only a literal or an open bit holds
+    assert len(found[0]) == 400
+
+
+def test_more_symbols_than_the_lanes_may_hold_are_refused_at_once():
+    data = coded_integers([np.zeros(10, np.int64)]).data
+    with pytest.raises(FormatError, match="as many as it says"):
+        list(decoded_integers(data, [10**12]))
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-3, 0.1])
+def test_no_weight_changes_by_more_than_the_tolerance(tolerance):
+    """KL(N(m, s^2) || N(m', s'^2)) by its definition, at a million weights of every size."""
+    rng = np.random.default_rng(2)
+    log_std = rng.uniform(-18, 4, 10**6)
+    mean = rng.standard_t(1, 10**6) * np.exp(log_std)
+    a, b = log_std_step(tolerance), mean_step(tolerance)
+    k = to_steps(log_std, a)
+    std = stds(k, a)
+    moved = from_steps(to_steps(mean, std * b), std * b)
+    d = np.log(std) - log_std
+    kl = d + np.expm1(-2 * d) / 2 + ((mean - moved) / std) ** 2 / 2
+    assert kl.max() <= tolerance * (1 + 1e-6)
+    assert kl.max() > 0.9 * tolerance  # and no bit more than that is kept
+    np.testing.assert_allclose(np.log(std), from_steps(k, a), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-3])
+def test_no_switch_changes_by_more_than_the_tolerance(tolerance):
+    odds = np.random.default_rng(3).uniform(-12, 12, 10**5)
+    moved = from_steps(to_steps(odds, log_odds_step(tolerance)), log_odds_step(tolerance))
+    p, q = (1 / (1 + np.exp(-x)) for x in (odds, moved))
+    kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    assert kl.max() <= tolerance * 1.01
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
+def test_what_has_no_multiple_is_not_rounded(value):
+    assert to_steps(np.array([0.5, value]), 0.1) is None
+
+
+TENSORS = {
+    "float32": torch.randn(7, 5),
+    "float64": torch.randn(3, dtype=torch.float64),
+    "float16": torch.randn(4).half(),
+    "bfloat16": torch.randn(2, 2).bfloat16(),
+    "int64": torch.tensor([1, -5, 1 << 40]),
+    "uint8": torch.arange(256, dtype=torch.uint8),
+    "bool": torch.tensor([True, False]),
+    "complex64": torch.randn(3, dtype=torch.complex64),
+    "scalar": torch.tensor(3.0),
+    "empty": torch.empty(0, 4),
+    "strange": torch.tensor([math.nan, math.inf, -0.0, 1e-40]),
+}
+
+
+@pytest.mark.parametrize("coding", ["raw", "planes", "integers", "rising", "exceptions"])
+@pytest.mark.parametrize("name", TENSORS)
+def test_lossless_codings_keep_every_bit_or_refuse(coding, name):
+    tensor = TENSORS[name]
+    spec = spec_of(tensor)
+    assert spec_in(spec.word()) == spec
+    job = Job([spec, spec])
+    made = CODINGS[coding].encode([flat(tensor), flat(tensor)], job)
+    if made is None:
+        assert coding in ("integers", "rising", "exceptions")
+        return
+    for found in CODINGS[coding].decode(made.data, job):
+        back = tensor_of(found, spec)
+        assert back.dtype == tensor.dtype
+        assert back.shape == tensor.shape
+        assert flat(back).tobytes() == flat(tensor).tobytes()
+
+
+def test_exceptions_cost_their_entropy_and_come_back():
+    rng = np.random.default_rng(6)
+    arrays = [
+        np.where(rng.random(n) < 0.03, rng.integers(0, 12, n), most).astype(np.uint8)
+        for n, most in ((500_000, 4), (300_000, 0), (0, 0), (7, 9))
+    ]
+    job = Job([Spec("uint8", (len(a),)) for a in arrays])
+    made = CODINGS["exceptions"].encode(arrays, job)
+    for array, back in zip(arrays, CODINGS["exceptions"].decode(made.data, job), strict=True):
+        np.testing.assert_array_equal(back, array)
+    assert len(made.data) < 1.01 * made.bound
+    assert (
+        CODINGS["exceptions"].encode([rng.integers(0, 3, 99)], Job([Spec("int64", (99,))])) is None
+    )
+
+
+@pytest.mark.parametrize("words", [[4, 5, 4, 5], [4, -1], [4, 11], [4], [300, 3], [-1, 3]], ids=str)
+def test_exceptions_that_cannot_be_are_refused(words):
+    head = varints(np.array(words))
+    gaps, values = (
+        coded_integers([np.array(v)], s).data for v, s in (([0, 1, 2], True), ([1, 2, 3], False))
+    )
+    data = np.array([len(head), len(gaps)], "<u4").tobytes() + head + gaps + values
+    with pytest.raises(FormatError):
+        CODINGS["exceptions"].decode(data, Job([Spec("uint8", (10,))]))
+
+
+def test_float16_takes_only_what_it_can_hold():
+    half = CODINGS["half"]
+    job = Job([Spec("float32", (3,))])
+    good = np.array([0.1, -3.5, 6e4], np.float32)
+    back = half.decode(half.encode([good], job).data, job)[0]
+    np.testing.assert_allclose(back, good, rtol=2.0**-11)
+    assert half.encode([np.array([1e5, 0, 0], np.float32)], job) is None
+    assert half.encode([np.array([math.nan, 0, 0], np.float32)], job) is None
+
+
+def test_means_follow_the_stds_that_were_stored():
+    rng = np.random.default_rng(4)
+    spec = Spec("float32", (5000,))
+    logs = Steps([to_steps(rng.normal(-5, 1, 5000), 0.05)], 0.05)
+    mean = (rng.normal(0, 2, 5000) * stds(logs.integers[0], 0.05)).astype(np.float32)
+    job = Job([spec], 0.06, logs)
+    back = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)[0]
+    assert (np.abs(back - mean) <= 0.0301 * stds(logs.integers[0], 0.05)).all()
+    assert CODINGS["relative"].encode([mean], Job([spec], 0.06)) is None
+
+
+def test_the_bytes_do_not_depend_on_threads(tmp_path):
+    torch.manual_seed(0)
+    model = pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.Linear(200, 5)))
+    before, found = torch.get_num_threads(), set()
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            pb.save(model, tmp_path / "m.pocket")
+            found.add((tmp_path / "m.pocket").read_bytes())
+    finally:
+        torch.set_num_threads(before)
+    assert len(found) == 1
