@@ -1,0 +1,186 @@
+"""Hostile files: `load` must refuse them or give a model, and never do anything else.
+
+    python benchmarks/fuzz.py --mutations 1000000
+    python benchmarks/fuzz.py --engine atheris --mutations 1000000
+
+Each mutation takes a small good file of some family, changes its description, its coded bytes or
+its safetensors header, mends the checksum (an attacker can, too), and loads it. Anything but a
+`FormatError` or a model is a finding: it is stored and counted, as are loads that take long. With
+atheris (`pip install atheris`) the bytes are chosen by what they reach in the library's code.
+"""
+
+import argparse
+import json
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import append_result
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import pocketbayes as pb
+from pocketbayes.codec.container import packed, unpacked
+from pocketbayes.methods import METHODS
+
+_SLOW = 2.0
+_STRANGE: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 2**31, 2**63, 1e308, 0.5, "", "x" * 99, [], {}, [[]], "int64:9999999x9999",
+    "raw", "planes", "half planes", "integers", "exceptions", "rising", "steps", "relative",
+)  # fmt: skip
+
+
+def main() -> None:
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--mutations", type=int, default=10_000)
+    made.add_argument("--engine", default="random", choices=("random", "atheris"))
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--findings", type=Path, default=Path("findings"))
+    a = made.parse_args()
+    torch.set_num_threads(1)
+    good = good_files()
+    begin, seen = time.perf_counter(), Counter[str]()
+    if a.engine == "atheris":
+        with_atheris(a, good, seen)
+    else:
+        chance = random.Random(a.seed)
+        for number in range(a.mutations):
+            name = chance.choice(sorted(good))
+            seen[tried(mutated(good[name], chance), a.findings, f"{a.seed}-{number}")] += 1
+    append_result(
+        "fuzz", engine=a.engine, mutations=sum(seen.values()), outcomes=dict(seen), seed=a.seed,
+        seconds=time.perf_counter() - begin,
+        peak_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )  # fmt: skip
+
+
+def good_files() -> dict[str, bytes]:
+    """One small file for each method, small and lossless."""
+    x = torch.randn(40, 6)
+    loader = DataLoader(TensorDataset(x, (x[:, 0] > 0).long()), 20)
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, kind in METHODS.items():
+            model = pb.bayesianize_(pb_network())
+            own = {"density": 0.5} if name in ("rigl", "subspace") else {}
+            own = {"least_members": 1, "blend_beyond": 2.0} if name == "sharing" else own
+            model = pb.fit(model, loader, kind(**own), epochs=1, progress=False).model
+            for lossless in (True, False):
+                path = Path(folder) / "m.pocket"
+                pb.save(model, path, lossless=lossless)
+                found[f"{name}-{lossless}"] = path.read_bytes()
+    return found
+
+
+def pb_network() -> nn.Module:
+    from pocketbayes.models import build_network
+
+    return build_network("mlp", input_shape=(6,), num_outputs=2, hidden=(8,), dropout=0.2)
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """The file with one to three changes of some kind."""
+    kind = chance.choice(("bytes", "description", "description", "section", "section", "section"))
+    if kind == "bytes":
+        return harmed(data, chance)
+    file = unpacked(data)
+    description = json.loads(json.dumps(file.description))
+    description.pop("sha256")
+    sections = dict(file.sections)
+    for _ in range(chance.randint(1, 3)):
+        if kind == "section":
+            name = chance.choice(sorted(sections))
+            changed = bytearray(harmed(sections[name].numpy().tobytes(), chance))
+            sections[name] = torch.frombuffer(changed or bytearray(1), dtype=torch.uint8)
+        else:
+            altered(description, chance)
+    return packed(description, sections)
+
+
+def harmed(data: bytes, chance: random.Random) -> bytes:
+    place = chance.randrange(len(data) + 1)
+    kind = chance.choice(("flip", "set", "cut", "insert", "repeat"))
+    if kind == "cut":
+        return data[:place]
+    if kind == "insert":
+        return data[:place] + chance.randbytes(chance.randint(1, 8)) + data[place:]
+    if kind == "repeat":
+        return data[:place] + data[chance.randrange(len(data) + 1) :]
+    value = bytes([chance.choice((0, 1, 127, 128, 255, chance.randrange(256)))])
+    if kind == "flip" and place < len(data):
+        value = bytes([data[place] ^ (1 << chance.randrange(8))])
+    return data[:place] + value + data[place + 1 :]
+
+
+def altered(node: Any, chance: random.Random) -> None:
+    """Changes, removes or adds something somewhere in a tree of JSON."""
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            return
+        key = chance.choice(keys)
+        if isinstance(node[key], dict | list) and node[key] and chance.random() < 0.8:
+            node = node[key]
+            continue
+        if chance.random() < 0.2:
+            del node[key]
+        elif isinstance(node[key], str) and chance.random() < 0.5:
+            node[key] = harmed(node[key].encode(), chance).decode("latin-1")
+        else:
+            node[key] = chance.choice(_STRANGE)
+        return
+
+
+def tried(data: bytes, findings: Path, name: str) -> str:
+    """What became of one file, in a word."""
+    begin = time.perf_counter()
+    with tempfile.NamedTemporaryFile(suffix=".pocket", dir="/dev/shm") as file:
+        file.write(data)
+        file.flush()
+        try:
+            pb.load(file.name)
+            outcome = "model"
+        except pb.FormatError:
+            outcome = "refused"
+        except Exception as error:
+            outcome = f"finding: {type(error).__name__}"
+    if time.perf_counter() - begin > _SLOW:
+        outcome = "finding: slow"
+    if outcome.startswith("finding"):
+        findings.mkdir(exist_ok=True)
+        (findings / f"{name}.pocket").write_bytes(data)
+    return outcome
+
+
+def with_atheris(a: argparse.Namespace, good: dict[str, bytes], seen: Counter[str]) -> None:
+    """Lets coverage of the library's code choose the seed of each mutation."""
+    import atheris
+
+    names = sorted(good)
+
+    def one(choice: bytes) -> None:
+        provider = atheris.FuzzedDataProvider(choice)
+        chance = random.Random(provider.ConsumeUInt(8))
+        name = names[provider.ConsumeIntInRange(0, len(names) - 1)]
+        seen[tried(mutated(good[name], chance), a.findings, f"atheris-{sum(seen.values())}")] += 1
+
+    for module in [m for n, m in list(sys.modules.items()) if n.startswith("pocketbayes.codec")]:
+        for key, value in list(vars(module).items()):
+            if getattr(value, "__module__", None) == module.__name__ and callable(value):
+                if not isinstance(value, type):
+                    setattr(module, key, atheris.instrument_func(value))
+    atheris.Setup([sys.argv[0], f"-runs={a.mutations}"], one)
+    try:
+        atheris.Fuzz()
+    except SystemExit:
+        pass
+
+
+if __name__ == "__main__":
+    main()
