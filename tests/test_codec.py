@@ -478,6 +478,15 @@ def byte(place, value):
         (coding("gaussian/mean", coding=["raw"]), "gaussian/mean"),
         (coding("gaussian/mean", coding="raw"), "gaussian/mean"),
         (coding("gaussian/mean", coding="rising"), "gaussian/mean"),
+        (coding("gaussian/mean", coding="half"), "gaussian/mean"),
+        (
+            lambda d, s: (
+                d["arrays"]["state"].update({"flag": "int64:4"}),
+                d["sections"].update({"state/flag/int64": {"coding": "half"}}),
+                s.update({"state/flag/int64": torch.full((8,), 255, dtype=torch.uint8)}),
+            ),
+            "coding of floats",
+        ),
         (coding("gaussian/mean", coding="relative"), "gaussian/mean"),
         (coding("gaussian/mean", coding="relative", step=float("1e300")), "gaussian/mean"),
         (coding("gaussian/mean", coding="relative", step=True), "gaussian/mean"),

@@ -36,7 +36,7 @@ from pocketbayes.errors import FormatError
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 1 << 19
 _MOST_VALUES = 1 << 13
-_REMEMBERED = 1 << 10  # what all former runs together weigh when a new one begins
+_REMEMBERED = 1 << 8  # what all former runs together weigh when a new one begins
 _WIDEST = 1 << 16  # range of values that are counted in a table
 _LANES_SHARE = 0.001  # of the bytes, that may go into states of lanes
 _MOST_LANES, _USUAL_LANES = 1 << 20, 1024

@@ -28,6 +28,7 @@ _STEPS: dict[str, Callable[[float], float]] = {
 }
 _PLACES = ("index", "outlier", "blend")
 _WITH_STEP = ("steps", "relative")
+_OF_FLOATS = (*_WITH_STEP, "half", "half planes")
 _SLOW = {"planes": 0.45, "half planes": 0.45, "integers": 0.1}  # of the raw bytes is good enough
 
 
@@ -163,6 +164,8 @@ class Unpacker:
         """The arrays of one section; every error names it."""
         job = Job(specs, step, _fitting(self._logs.get(_partner(name) or ""), specs))
         try:
+            if coding in _OF_FLOATS and not all(spec.is_float for spec in specs):
+                raise FormatError(f"{coding} is a coding of floats")
             if coding == "steps":
                 self._logs[name] = steps_in(data, job)
                 values = values_of_steps(self._logs[name], specs)
