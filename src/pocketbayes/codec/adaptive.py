@@ -166,13 +166,15 @@ def decoded_integers(
     for length in lengths:
         decoder.require(length)
         statistics.begin_run()
-        run = np.empty(length, np.int64)
+        run: Integers = np.empty(length, np.int32)  # wider only where it must be
         for block in blocks_of(length, _block_sizes(decoder.lanes)):
             ids = decoder.take(block.stop - block.start, statistics.frequencies())
             values, new = statistics.values(ids)
             if at + len(new) > len(literals):
                 raise FormatError("its coded numbers lack literals")
             values[new] = literals[at : at + len(new)]
+            if run.dtype != np.int64 and np.abs(values).max() >= 1 << 31:
+                run = run.astype(np.int64)
             run[block], at = values, at + len(new)
             statistics.learn(values)
         if smooth:

@@ -54,7 +54,7 @@ class Contents:
         return tensors
 
     def _unfolded(self, part: Part, unpacker: Unpacker) -> dict[str, Tensor]:
-        data = self.file.sections[part.name].numpy().tobytes()
+        data = self.file.sections.pop(part.name).numpy().tobytes()
         specs = [self.specs[name] for name in part.arrays]
         found = unpacker.arrays(part.name, data, specs, part.coding, self._steps[part.name])
         return dict(zip(part.arrays, found, strict=True))

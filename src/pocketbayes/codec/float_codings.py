@@ -1,18 +1,20 @@
 """Lossy codings of floats: multiples of a step, and of a share of each weight's own std."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded, coded_integers, decoded_integers
-from pocketbayes.codec.arrays import Spec, as_floats, rounded_to
+from pocketbayes.codec.arrays import Spec, as_floats, rounded_to, storage_type
 from pocketbayes.codec.jobs import Arrays, Coding, Job, Steps, counts, finished
 from pocketbayes.codec.steps import MOST_LOG_STD, from_steps, stds, to_steps
 from pocketbayes.codec.tokens import Integers
 from pocketbayes.errors import FormatError
 
 _RANGES = 8
+_PART = 1 << 18
 
 
 def integers_in_steps(arrays: Arrays, job: Job) -> Steps | None:
@@ -50,9 +52,20 @@ def _decode_steps(data: bytes, job: Job) -> Arrays:
 def values_of_steps(steps: Steps, specs: Sequence[Spec]) -> Arrays:
     """Multiples as the floats that they stand for."""
     return [
-        rounded_to(from_steps(k, steps.step), spec)
+        _values(k, spec, lambda part: steps.step)
         for k, spec in zip(steps.integers, specs, strict=True)
     ]
+
+
+def _values(
+    k: Integers, spec: Spec, step: Callable[[slice], float | NDArray[np.float64]]
+) -> NDArray[Any]:
+    """Multiples of the steps of each part, part by part, which takes little memory."""
+    values = np.empty(len(k), storage_type(spec))
+    for low in range(0, len(k), _PART):
+        part = slice(low, low + _PART)
+        values[part] = rounded_to(from_steps(k[part], step(part)), spec)
+    return values
 
 
 def _encode_relative(arrays: Arrays, job: Job) -> Coded | None:
@@ -60,44 +73,51 @@ def _encode_relative(arrays: Arrays, job: Job) -> Coded | None:
         return None
     runs: list[Integers] = []
     for array, spec, k in zip(arrays, job.specs, job.log_stds.integers, strict=True):
-        found = to_steps(as_floats(array, spec), stds(k, job.log_stds.step) * job.step)
-        if found is None:
-            return None
-        found = narrow(found)
-        runs += [found[part] for part in _ranges(k)]
+        for part in _ranges(k):
+            step = stds(k[part], job.log_stds.step) * job.step
+            found = to_steps(as_floats(array[part], spec), step)
+            if found is None:
+                return None
+            runs.append(narrow(found))
     return coded_integers(runs)
 
 
 def _decode_relative(data: bytes, job: Job) -> Arrays:
     if job.log_stds is None:
         raise FormatError("it is coded relative to stds that are not there")
-    here: list[NDArray[np.intp]] = []  # ranges of the array whose runs come now
-
-    def lengths(logs: list[Integers]) -> Iterator[int]:
-        for k in logs:
-            here[:] = _ranges(k)
-            yield from map(len, list(here))
-
-    runs, arrays = decoded_integers(data, lengths(job.log_stds.integers)), []
-    for spec, k in zip(job.specs, job.log_stds.integers, strict=True):
-        found = np.empty(len(k), np.int64)
-        first = next(runs)
-        found[here[0]] = first
-        for part in here[1:]:
-            found[part] = next(runs)
-        scale = stds(k, job.log_stds.step) * _step(job)
-        arrays.append(rounded_to(from_steps(found, scale), spec))
+    logs, arrays = job.log_stds, []
+    runs = decoded_integers(data, (n for k in logs.integers for n in _range_sizes(k)))
+    for spec, k in zip(job.specs, logs.integers, strict=True):
+        values = np.empty(len(k), storage_type(spec))
+        for part in _ranges(k):
+            step = stds(k[part], logs.step) * _step(job)
+            values[part] = rounded_to(from_steps(next(runs), step), spec)
+        arrays.append(values)
     finished(runs)
     return arrays
 
 
-def _ranges(k: Integers) -> list[NDArray[np.intp]]:
+def _ranges(k: Integers) -> Iterator[NDArray[np.intp]]:
     """Places of the weights with the smallest stds, of those with larger ones, and so on."""
+    number = _range_numbers(k)
+    for n in range(_RANGES if len(k) >= _RANGES else 1):
+        yield np.flatnonzero(number == n)
+
+
+def _range_sizes(k: Integers) -> list[int]:
+    sizes = np.bincount(_range_numbers(k), minlength=_RANGES)
+    return [int(n) for n in sizes[: _RANGES if len(k) >= _RANGES else 1]]
+
+
+def _range_numbers(k: Integers) -> NDArray[np.uint8]:
+    """Which eighth of the stds each is in; of fewer than eight all are in the first."""
     if len(k) < _RANGES:
-        return [np.arange(len(k))]
+        return np.zeros(len(k), np.uint8)
     cuts = np.sort(k)[np.arange(1, _RANGES) * len(k) // _RANGES]
-    number = np.searchsorted(cuts, k, side="right")
-    return [np.flatnonzero(number == n) for n in range(_RANGES)]
+    number = np.zeros(len(k), np.uint8)
+    for cut in cuts:
+        number += k >= cut
+    return number
 
 
 def _step(job: Job) -> float:

@@ -109,7 +109,7 @@ class Packer:
         specs, arrays = [spec_of(t) for t in tensors], [flat(t) for t in tensors]
         possible = candidates(name, specs[0], self._options)
         step = _STEPS[_role(name)](self._options.tolerance) if _role(name) in _STEPS else None
-        job = Job(specs, step, _fitting(self._logs.get(_partner(name) or ""), specs))
+        job = Job(specs, step, _fitting(self._logs.pop(_partner(name) or "", None), specs))
         found = self._smallest(name, possible, arrays, job)
         if found.coding == "steps":
             self._logs[name] = integers_in_steps(arrays, job)
@@ -162,7 +162,7 @@ class Unpacker:
         self, name: str, data: bytes, specs: list[Spec], coding: str, step: float | None
     ) -> list[Tensor]:
         """The arrays of one section; every error names it."""
-        job = Job(specs, step, _fitting(self._logs.get(_partner(name) or ""), specs))
+        job = Job(specs, step, _fitting(self._logs.pop(_partner(name) or "", None), specs))
         try:
             if coding in _OF_FLOATS and not all(spec.is_float for spec in specs):
                 raise FormatError(f"{coding} is a coding of floats")
