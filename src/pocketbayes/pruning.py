@@ -190,8 +190,9 @@ def _why_nothing(by: str, with_own_threshold: bool) -> str:
 def _part(name: str, q: Posterior, by: str) -> Part:
     """One tensor with the scores of its units; an error if its family has no such score."""
     if isinstance(q, SpikeSlab) and by == "inclusion":
-        score = q.log_odds.flatten()
-        return Part(q, score, q.shape.numel() // len(score), _rank_of_switches(q))
+        score, rank = q.log_odds.flatten(), _rank_of_switches(q)
+        _require_numbers(name, score, rank)
+        return Part(q, score, q.shape.numel() // len(score), rank)
     if isinstance(q, Gaussian | Sparse):
         values = CRITERIA[by](q.mean.double(), q.log_std.double().exp())
     elif isinstance(q, Point | SparsePoint) and by == "magnitude":
@@ -200,16 +201,20 @@ def _part(name: str, q: Posterior, by: str) -> Part:
         raise PocketBayesError(f"{name} cannot be pruned by {by}: {_remedy(q)}")
     score = values.flatten(1).mean(1) if isinstance(q, Packed) and values.dim() > 1 else values
     score = score.flatten()
-    if bool(score.isnan().any()):
-        raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
+    _require_numbers(name, score)
     return Part(q, score, q.num_active // len(score), score)
+
+
+def _require_numbers(name: str, *scores: Tensor) -> None:
+    if any(bool(score.isnan().any()) for score in scores):
+        raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
 
 
 def _rank_of_switches(q: SpikeSlab) -> Tensor:
     """Log-odds; among switches that are all but certain, which are many, SNR decides."""
     certain = (MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS) - 0.5
     snr = q.of_groups(CRITERIA["snr"](q.mean.double(), q.log_std.double().exp()))
-    close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * snr / (1 + snr)
+    close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * (1 - 1 / (1 + snr))
     return close.flatten()
 
 
