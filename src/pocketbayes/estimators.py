@@ -69,7 +69,7 @@ def gated_reparameterisation(
     if side == "input":
         chances = _by_channel(inclusion, x, conv).expand(_one_position(x, conv))
         switches = soft_switch(chances) if smooth else torch.bernoulli(chances)
-        return local_reparameterisation(x * switches, slab, conv)
+        return local_reparameterisation((x * switches).to(x.dtype), slab, conv)
     mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
     chances = _by_channel(inclusion, mean, conv)
     if not smooth:
@@ -97,8 +97,8 @@ def _one_position(x: Tensor, conv: Conv | None) -> list[int]:
 
 
 def as_half(x: Tensor, output: Tensor) -> Tensor:
-    """The output of a layer in float16, if that is what its input is in."""
-    return output.half() if x.dtype == torch.float16 else output
+    """The output of a layer in half precision, if that is what its input is in."""
+    return output.to(x.dtype) if x.dtype in (torch.float16, torch.bfloat16) else output
 
 
 def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,8 @@ def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
         slope: d(-ELBO / beta) / da.
     """
     on = torch.sigmoid(log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
-    return torch.addcdiv(log_odds, slope, (on * (on - 1)).clamp_max(-1e-30))
+    curve = (on * (on - 1)).clamp_max(-torch.finfo(on.dtype).tiny)
+    return torch.addcdiv(log_odds, slope, curve)
 
 
 def log_odds_of(probability: float) -> float:

@@ -17,7 +17,7 @@ from pocketbayes.methods.base import Moment, VariationalMethod
 from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed
 from pocketbayes.posteriors import SpikeSlab as Switched
 from pocketbayes.posteriors.conversions import as_own, is_trainable
-from pocketbayes.posteriors.spike_slab import GRANULARITIES
+from pocketbayes.posteriors.spike_slab import GRANULARITIES, at_least_single
 
 _BETA = "mean beta"  # among the running means, which have names of posteriors
 
@@ -115,8 +115,9 @@ class SpikeSlab(VariationalMethod):
     def _switched(self, q: Gaussian, granularity: str, axis: int) -> Switched:
         mean = q.mean.detach()
         groups = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
-        log_odds = mean.new_full(groups, log_odds_of(self.initial_inclusion))
-        prior = mean.new_tensor(log_odds_of(self.inclusion))
+        wide = at_least_single(mean.dtype)
+        log_odds = mean.new_full(groups, log_odds_of(self.initial_inclusion), dtype=wide)
+        prior = mean.new_tensor(log_odds_of(self.inclusion), dtype=wide)
         log_std, slab = q.log_std.detach().clone(), q.prior_std.clone()
         made = (q.mean, log_std, log_odds, slab, prior, granularity, axis)
         if self.spike == "gaussian":

@@ -1,0 +1,131 @@
+"""Switches in half precision: log-odds stay in float32, and all that reads them works."""
+
+import pytest
+import torch
+from torch import nn
+
+import pocketbayes as pb
+from pocketbayes.inclusion import stationary_log_odds
+from pocketbayes.layers import drawing_by
+from pocketbayes.posteriors import SpikeSlab
+
+every_granularity = pytest.mark.parametrize("granularity", ["weight", "input", "output"])
+both_spikes = pytest.mark.parametrize("spike", ["dirac", "gaussian"])
+both_halves = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+
+
+def two_layers(dtype=torch.float32, **options):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
+    return pb.bayesianize_(net.to(dtype), **options)
+
+
+def batch(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(64, 8, generator=generator).to(dtype), torch.arange(64) % 2)]
+
+
+def fitted(model, epochs=0, **fields):
+    dtype = next(p.dtype for name, p in model.named_parameters() if name.endswith("mean"))
+    options = {"epochs": epochs, "progress": False, "dataset_size": 64}
+    pb.fit(model, batch(dtype), pb.SpikeSlab(**fields), **options)
+    return model
+
+
+def posteriors(model):
+    return dict(pb.named_posteriors(model))
+
+
+@every_granularity
+@both_spikes
+@both_halves
+def test_switches_leave_their_start_in_half_precision(granularity, spike, dtype):
+    """From p = 0.9999, which half precision rounds to 1: log-odds of 9.2."""
+    fields = {"granularity": granularity, "spike": spike, "initial_inclusion": 0.9999}
+    model = two_layers(dtype)
+    with torch.no_grad():
+        for q in posteriors(model).values():
+            q.mean.mul_(0.01)
+    fitted(model, 60, beta=1.0, warmup=0.1, hold=0.1, **fields)
+    for q in posteriors(model).values():
+        assert q.log_odds.dtype == torch.float32
+        assert (q.log_odds - 9.21).abs().min() > 0.1
+
+
+@pytest.mark.parametrize("convert", [nn.Module.half, nn.Module.bfloat16])
+def test_converting_keeps_the_log_odds_as_they_are(convert):
+    model = fitted(two_layers(), granularity="input", inclusion=0.3)
+    q = posteriors(model)["0.weight"]
+    with torch.no_grad():
+        q.log_odds.copy_(torch.linspace(-5, 5, 8))
+    q.log_odds.grad = torch.ones(8)
+    odds, prior = q.log_odds.detach().clone(), q.prior_log_odds.clone()
+    convert(model)
+    assert q.mean.dtype == q.log_std.dtype != torch.float32
+    assert q.log_odds.grad.dtype == torch.float32
+    assert torch.equal(q.log_odds, odds)
+    assert torch.equal(q.prior_log_odds, prior)
+    q.log_odds.grad = None
+    model.double()
+    assert q.log_odds.dtype == q.prior_log_odds.dtype == torch.float64
+    model.half()
+    assert q.log_odds.dtype == q.prior_log_odds.dtype == torch.float32
+
+
+@every_granularity
+@both_spikes
+@both_halves
+@pytest.mark.parametrize("estimator", ["lrt", "weight", "mean"])
+@pytest.mark.parametrize("smooth", [True, False])
+def test_a_converted_model_computes_in_its_type(granularity, spike, dtype, estimator, smooth):
+    model = fitted(two_layers(bias=True), granularity=granularity, spike=spike).to(dtype)
+    with drawing_by(model, estimator), torch.set_grad_enabled(smooth):
+        output = model(batch(dtype)[0][0])
+    assert output.dtype == dtype
+    assert output.isfinite().all()
+    if smooth:
+        (output.float().square().mean() + pb.kl(model) / 64).backward()
+        for q in posteriors(model).values():
+            assert q.log_odds.grad.dtype == torch.float32
+            assert all(p.grad.isfinite().all() for p in q.parameters())
+
+
+@both_spikes
+@both_halves
+def test_files_of_half_precision_keep_float32_log_odds(spike, dtype, tmp_path):
+    model = fitted(two_layers(dtype), granularity="output", spike=spike)
+    with torch.no_grad():
+        for q in posteriors(model).values():
+            q.log_odds.normal_()
+    pb.save(model, tmp_path / "m.pocket")
+    net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)).to(dtype)
+    back = posteriors(pb.load(tmp_path / "m.pocket", net))
+    for name, q in posteriors(model).items():
+        for key, array in q.arrays().items():
+            assert array.dtype == back[name].arrays()[key].dtype
+            assert torch.equal(array, back[name].arrays()[key])
+
+
+def test_log_odds_of_half_precision_are_widened():
+    """As older files hold them."""
+    arrays = posteriors(fitted(two_layers(torch.bfloat16)))["0.weight"].arrays()
+    q = SpikeSlab.from_arrays(arrays | {"log_odds": arrays["log_odds"].bfloat16()})
+    assert q.log_odds.dtype == torch.float32
+
+
+def test_a_checkpoint_of_half_precision_keeps_float32_log_odds(tmp_path):
+    options = {"epochs": 4, "dataset_size": 64, "progress": False, "out": tmp_path}
+    method = pb.SpikeSlab(beta=1.0, hold=0.0, warmup=0.0)
+    one, other = two_layers(torch.bfloat16), two_layers(torch.bfloat16)
+    pb.fit(one, batch(torch.bfloat16), method, **options)
+    pb.fit(other, batch(torch.bfloat16), method, resume=True, **options)
+    for name, q in posteriors(one).items():
+        assert torch.equal(q.log_odds, posteriors(other)[name].log_odds)
+        assert not torch.equal(q.log_odds, q.log_odds.bfloat16().float())
+
+
+@both_halves
+def test_optima_at_the_bound_are_finite_in_half_precision(dtype):
+    log_odds = torch.tensor([12.0, -12.0, 0.0]).to(dtype)
+    slope = torch.tensor([0.0, 0.0, 0.5]).to(dtype)
+    assert stationary_log_odds(log_odds, slope).tolist() == [12, -12, -2]
