@@ -744,3 +744,56 @@ def test_a_sum_over_positions_is_no_constant_at_other_sizes():
     x = torch.randn(2, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(small(x), model(x))
+
+
+class Pooled(nn.Module):
+    """Three channels of constants, an average over windows, and layers of any size after it."""
+
+    def __init__(self, pool):
+        super().__init__()
+        self.stem, self.pool, self.head = conv(1, 4), pool, nn.Conv2d(4, 3, 1)
+        with torch.no_grad():
+            self.stem.weight[1:] = 0
+            self.stem.bias.copy_(torch.tensor([0.1, 1.0, 2.0, 6.0]))
+
+    def forward(self, x):
+        return self.head(torch.sigmoid(self.pool(self.stem(x)))).mean((2, 3))
+
+
+@pytest.mark.parametrize("example", [2, 3, 8])
+@pytest.mark.parametrize(
+    ("pool", "left"),
+    [
+        (nn.AvgPool2d(3, 2, 1), 4), (lambda x: F.avg_pool2d(x, 3, 2, 1), 4),
+        (lambda x: F.avg_pool2d(x, 3, 2, padding=(1, 1)), 4),
+        (nn.AvgPool2d(2, 2, (0, 1)), 4), (nn.AvgPool2d(3, 2, 1, divisor_override=2), 4),
+        (nn.AvgPool2d(3, 2, 1, False, False, 2), 4),
+        (nn.AvgPool2d(2, 2, ceil_mode=True, divisor_override=2), 4),
+        (nn.AvgPool2d(3, 2, 1, count_include_pad=False), 2),
+        (lambda x: F.avg_pool2d(x, 3, 2, 1, False, False), 2), (nn.AvgPool2d(2, 1), 2),
+        (nn.AvgPool2d(2, 2, ceil_mode=True), 2), (nn.AvgPool2d(2, 1, divisor_override=3), 2),
+    ],
+)  # fmt: skip
+def test_an_average_that_counts_padding_is_no_constant_at_other_sizes(pool, left, example):
+    torch.manual_seed(0)
+    model = Pooled(pool)
+    small = pb.shrink(model, torch.randn(2, 1, example, example))
+    assert small.stem.out_channels == left
+    for size in (2, 3, 7, 8):
+        x = torch.randn(2, 1, size, size)
+        with torch.no_grad():
+            torch.testing.assert_close(small(x), model(x))
+
+
+class Zeros(Pooled):
+    def __init__(self):
+        super().__init__(nn.AvgPool2d(3, 2, 1))
+        with torch.no_grad():
+            self.stem.bias[1:] = 0
+
+    def forward(self, x):
+        return self.head(self.pool(self.stem(x)))
+
+
+def test_a_padded_average_of_zeros_is_zero_at_every_size():
+    assert pb.shrink(Zeros(), torch.randn(2, 1, 4, 4)).stem.out_channels == 1
