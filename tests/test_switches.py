@@ -1,4 +1,4 @@
-"""Switches in half precision: log-odds stay in float32, and all that reads them works."""
+"""Switches: half precision, second runs, and models that are refused and left as they are."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import pocketbayes as pb
 from pocketbayes.inclusion import stationary_log_odds
 from pocketbayes.layers import drawing_by
 from pocketbayes.posteriors import SpikeSlab
+from pocketbayes.posteriors.conversions import thinned
 
 every_granularity = pytest.mark.parametrize("granularity", ["weight", "input", "output"])
 both_spikes = pytest.mark.parametrize("spike", ["dirac", "gaussian"])
@@ -129,3 +130,75 @@ def test_optima_at_the_bound_are_finite_in_half_precision(dtype):
     log_odds = torch.tensor([12.0, -12.0, 0.0]).to(dtype)
     slope = torch.tensor([0.0, 0.0, 0.5]).to(dtype)
     assert stationary_log_odds(log_odds, slope).tolist() == [12, -12, -2]
+
+
+def families(model):
+    return {name: (type(q), q) for name, q in pb.named_posteriors(model)}
+
+
+METHODS = {
+    "spike_slab": pb.SpikeSlab(), "variational_dropout": pb.VariationalDropout(),
+    "sharing": pb.Sharing(), "subspace": pb.Subspace(), "rigl": pb.RigL(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["spike_slab", "variational_dropout"])
+def test_a_model_that_is_sparse_in_its_last_layer_is_left_as_it_is(method):
+    model = two_layers()
+    pb.fit(model, batch(), pb.Deterministic(), epochs=0, progress=False, dataset_size=64)
+    last = posteriors(model)["2.weight"]
+    pb.replace_posterior(model, "2.weight", thinned(last, torch.arange(12) % 2 == 0))
+    before = families(model)
+    with pytest.raises(pb.PocketBayesError, match=r"2\.weight is sparse already"):
+        pb.fit(model, batch(), METHODS[method], epochs=1, progress=False, dataset_size=64)
+    assert families(model) == before
+
+
+@pytest.mark.parametrize("method", ["variational_dropout", "sharing", "subspace", "rigl"])
+def test_a_model_with_switches_in_its_last_layer_is_left_as_it_is(method):
+    model = fitted(two_layers())
+    switched = posteriors(model)["2.weight"]
+    pb.fit(model, batch(), pb.Deterministic(), epochs=0, progress=False, dataset_size=64)
+    pb.replace_posterior(model, "2.weight", switched)
+    before = families(model)
+    with pytest.raises(pb.PocketBayesError, match=r"2\.weight have switches"):
+        pb.fit(model, batch(), METHODS[method], epochs=1, progress=False, dataset_size=64)
+    assert families(model) == before
+
+
+def test_switches_of_other_layers_are_not_left_undecided():
+    model = fitted(two_layers(), granularity="input")
+    before = families(model)
+    with pytest.raises(pb.PocketBayesError, match=r'2\.weight has switches.*layers="all"'):
+        fitted(model, granularity="input", layers="first")
+    assert families(model) == before
+    fitted(fitted(two_layers(), granularity="input", layers="first"), granularity="input")
+
+
+def test_a_second_run_has_its_own_spike():
+    model = fitted(two_layers(), spike="gaussian", spike_scale=0.1)
+    fitted(model, spike="gaussian", spike_scale=0.02, inclusion=0.3)
+    for q in posteriors(model).values():
+        assert q.spike_std.item() == pytest.approx(0.02 * q.prior_std.item())
+        assert torch.sigmoid(q.prior_log_odds).item() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pb.SpikeSlab(granularity="output"), pb.SpikeSlab(spike="gaussian"), pb.VariationalDropout()],
+)
+def test_the_way_out_that_errors_name_leads_out(method):
+    options = {"epochs": 0, "progress": False, "dataset_size": 64}
+    model = fitted(two_layers(), granularity="input")
+    with pytest.raises(pb.PocketBayesError, match=r"Deterministic\(\), epochs=0\)"):
+        pb.fit(model, batch(), method, **options)
+    pb.fit(model, batch(), pb.Deterministic(), **options)
+    pb.fit(model, batch(), method, **options)
+
+
+def test_pruning_by_another_score_says_what_to_say():
+    model = fitted(two_layers(), granularity="input")
+    for by in ("magnitude", "snr"):
+        with pytest.raises(pb.PocketBayesError, match='by="inclusion"'):
+            pb.prune_(model, by=by)
+    pb.prune_(model, by="inclusion")

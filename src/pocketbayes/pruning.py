@@ -161,7 +161,7 @@ def _parts(model: nn.Module, by: str, with_own_threshold: bool) -> dict[str, Par
         if _takes_part(q, by, with_own_threshold)
     }
     if not found:
-        raise PocketBayesError(f"nothing to prune: {_why_nothing(by, with_own_threshold)}")
+        raise PocketBayesError(f"nothing to prune: {_why_nothing(model, by, with_own_threshold)}")
     return found
 
 
@@ -173,12 +173,14 @@ def _takes_part(q: Posterior, by: str, with_own_threshold: bool) -> bool:
     return len(q.shape) > 1
 
 
-def _why_nothing(by: str, with_own_threshold: bool) -> str:
+def _why_nothing(model: nn.Module, by: str, with_own_threshold: bool) -> str:
     if by == "inclusion":
         return (
             "no weight has a switch; train with method=SpikeSlab() first, or say "
             'by="snr" or by="magnitude"'
         )
+    if with_own_threshold and any(isinstance(q, SpikeSlab) for _, q in named_posteriors(model)):
+        return 'the weights have switches, which say what may go: say by="inclusion", or nothing'
     if with_own_threshold:
         return (
             "no switches or log-uniform priors say which weights may go, so say how many: "

@@ -13,8 +13,8 @@ from pocketbayes.inclusion import (
     log_odds_of,
     stationary_log_odds,
 )
-from pocketbayes.methods.base import Moment, VariationalMethod
-from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed
+from pocketbayes.methods.base import WITHOUT_SWITCHES, Moment, VariationalMethod
+from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed, Posterior
 from pocketbayes.posteriors import SpikeSlab as Switched
 from pocketbayes.posteriors.conversions import as_own, is_trainable
 from pocketbayes.posteriors.spike_slab import GRANULARITIES, at_least_single
@@ -74,39 +74,53 @@ class SpikeSlab(VariationalMethod):
         require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
 
     def start(self, model: nn.Module) -> None:
-        """Puts a switch in front of every Gaussian that learns."""
+        """Puts a switch in front of every Gaussian that learns; an error changes nothing."""
+        found = [name for name, _ in named_posteriors(model)]
+        chosen = found[:1] if self.layers == "first" else found
+        for name, q in named_posteriors(model):
+            self._require_fit(model, name, as_own(q), name in chosen)
         super().start(model)
-        found = list(named_posteriors(model))
-        for name, q in found[:1] if self.layers == "first" else found:
+        for name, q in list(named_posteriors(model)):
             q = as_own(q)
-            if isinstance(q, Packed):
-                raise PocketBayesError(
-                    f"{name} is sparse already: spike-and-slab decides that itself, so start from "
-                    "a dense model"
-                )
-            if isinstance(q, Switched):
-                self._take_over_(q, name, self._layout(model, name, q))
-            elif isinstance(q, Gaussian) and is_trainable(q):
+            if name in chosen and isinstance(q, Switched):
+                self._take_over_(q)
+            elif name in chosen and isinstance(q, Gaussian) and is_trainable(q):
                 replace_posterior(model, name, self._switched(q, *self._layout(model, name, q)))
-            elif self.layers == "first":
-                raise PocketBayesError(
-                    f"{name}, the first layer's, does not learn, so it can have no switches: "
-                    'unfreeze it, or say layers="all"'
-                )
 
-    def _take_over_(self, q: Switched, name: str, layout: tuple[str, int]) -> None:
-        """Gives switches of an earlier run this one's prior; an error if they are of other kind."""
-        kind = NarrowSpike if self.spike == "gaussian" else Switched
-        if type(q) is not kind or (q.granularity, q.axis) != layout:
+    def _require_fit(self, model: nn.Module, name: str, q: Posterior, chosen: bool) -> None:
+        """An error if this posterior cannot be trained so."""
+        if not chosen and isinstance(q, Switched):
             raise PocketBayesError(
-                f"{name} has switches of another spike or granularity: call prune_ first, or start "
-                "from a model without switches"
+                f'{name} has switches of an earlier run, which layers="first" would leave as they '
+                f'are: say layers="all", or {WITHOUT_SWITCHES}'
             )
-        q.prior_log_odds.fill_(log_odds_of(self.inclusion))
+        if chosen and isinstance(q, Packed):
+            raise PocketBayesError(
+                f"{name} is sparse already: spike-and-slab decides that itself, so start from a "
+                "dense model, or train this one on with MeanField"
+            )
+        if chosen and isinstance(q, Switched):
+            kind = NarrowSpike if self.spike == "gaussian" else Switched
+            if type(q) is not kind or (q.granularity, q.axis) != self._layout(model, name, q):
+                raise PocketBayesError(
+                    f"{name} has switches of another spike or granularity: train on with those, or "
+                    f"{WITHOUT_SWITCHES}"
+                )
+        elif self.layers == "first" and chosen and not is_trainable(q):
+            raise PocketBayesError(
+                f"{name}, the first layer's, does not learn, so it can have no switches: "
+                'unfreeze it, or say layers="all"'
+            )
 
-    def _layout(self, model: nn.Module, name: str, q: Gaussian | Switched) -> tuple[str, int]:
+    def _take_over_(self, q: Switched) -> None:
+        """Gives switches of an earlier run this one's prior; they stand where they stood."""
+        q.prior_log_odds.fill_(log_odds_of(self.inclusion))
+        if isinstance(q, NarrowSpike):
+            q.spike_std.copy_(self.spike_scale * q.prior_std)
+
+    def _layout(self, model: nn.Module, name: str, q: Posterior) -> tuple[str, int]:
         """What a tensor's switches are for, and the axis that they lie along."""
-        if self.granularity == "weight" or q.mean.dim() < 2:
+        if self.granularity == "weight" or len(q.shape) < 2:
             return "weight", 0
         owner = model.get_submodule(name.rpartition(".")[0])
         swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd)
