@@ -59,6 +59,49 @@ def test_other_models_are_refused():
         pb.feature_report(net)
 
 
+def started(net, x, **fields):
+    target = torch.randint(2, (len(x),))
+    method = pb.SpikeSlab(granularity="input", **fields)
+    pb.fit(net, [(x, target)], method, epochs=0, progress=False, dataset_size=len(x))
+    return net
+
+
+def layers(*others):
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2), *others)
+
+
+@pytest.mark.parametrize("fields", [{}, {"layers": "first"}])
+def test_a_layer_without_posterior_before_the_switches_is_no_report(fields):
+    net = started(pb.bayesianize_(layers(), exclude="0"), torch.randn(6, 5), **fields)
+    with pytest.raises(pb.PocketBayesError, match="0 comes before 2"):
+        pb.feature_report(net)
+
+
+def test_a_norm_of_the_inputs_may_come_first():
+    for bias in (False, True):
+        net = pb.bayesianize_(nn.Sequential(nn.BatchNorm1d(5), layers()), bias=bias)
+        started(net, torch.randn(6, 5), layers="first")
+        assert len(pb.feature_report(net).probabilities) == 5
+
+
+def test_groups_that_share_switches_are_no_report():
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2))
+    started(pb.bayesianize_(net), torch.randn(6, 4, 3, 3))
+    with pytest.raises(pb.PocketBayesError, match="0 has groups"):
+        pb.feature_report(net)
+
+
+def test_the_inputs_of_an_embedding_are_its_rows():
+    net = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2))
+    started(pb.bayesianize_(net), torch.randint(7, (6, 2)))
+    q = net[0].posterior("weight")
+    with torch.no_grad():
+        q.log_odds.copy_(torch.tensor([-50.0, 50, -50, -50, 50, -50, -50]))
+        rows = net[0](torch.arange(7))
+    assert (rows != 0).any(1).tolist() == [False, True, False, False, True, False, False]
+    assert sorted(pb.feature_report(net).chosen()) == ["input 1", "input 4"]
+
+
 def test_the_relevant_inputs_of_a_linear_model_are_found():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(300, 20, generator=generator)

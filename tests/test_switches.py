@@ -7,6 +7,7 @@ from torch import nn
 import pocketbayes as pb
 from pocketbayes.inclusion import stationary_log_odds
 from pocketbayes.layers import drawing_by
+from pocketbayes.methods import Moment
 from pocketbayes.posteriors import SpikeSlab
 from pocketbayes.posteriors.conversions import thinned
 
@@ -202,3 +203,67 @@ def test_pruning_by_another_score_says_what_to_say():
         with pytest.raises(pb.PocketBayesError, match='by="inclusion"'):
             pb.prune_(model, by=by)
     pb.prune_(model, by="inclusion")
+
+
+KINDS = {
+    "linear": (lambda: nn.Linear(4, 6), (4,), 1),
+    "convolution": (lambda: nn.Conv1d(4, 6, 3), (4, 5), 1),
+    "transposed": (lambda: nn.ConvTranspose1d(4, 6, 3), (4, 5), 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("granularity", ["input", "output"])
+def test_a_switch_that_is_off_turns_off_its_own_input_or_output(kind, granularity):
+    make, shape, axis = KINDS[kind]
+    torch.manual_seed(0)
+    model = pb.bayesianize_(make())
+    data = [(torch.randn(3, *shape), model(torch.randn(3, *shape)).detach())]
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": 3, "epochs": 0}
+    pb.fit(model, data, pb.SpikeSlab(granularity=granularity), **options)
+    q = posteriors(model)["weight"]
+    assert q.axis == (axis if granularity == "input" else 1 - axis)
+    assert q.log_odds.shape == ((4,) if granularity == "input" else (6,))
+    with torch.no_grad(), drawing_by(model, "mean"):
+        model.bias.zero_()
+        q.log_odds.fill_(50.0)[2] = -50.0
+        probe = torch.zeros(1, *shape)
+        probe[0, 2] = 1.0
+        output = model(probe)
+    if granularity == "input":
+        assert output.abs().max() < 1e-6
+    else:
+        off = output[0].reshape(6, -1).abs().amax(1) < 1e-6
+        assert off.tolist() == [k == 2 for k in range(6)]
+
+
+def test_optima_are_averaged_by_the_betas_that_they_were_found_at():
+    """With averaging = 1/2: mean of beta times optimum, over the same mean of beta."""
+    model, memory = fitted(two_layers()), {}
+    q = posteriors(model)["0.weight"]
+    method = pb.SpikeSlab(beta=1.0, warmup=1.0, hold=0.0, averaging=0.5, step=1.0)
+    betas, products = [], []
+    for progress, gain in ((0.2, 1.0), (0.6, 2.0), (1.0, -1.0)):
+        odds = q.log_odds.detach().clone()
+        p = torch.sigmoid(odds)
+        q.log_odds.grad = -gain / 64 * p * (1 - p)  # the optimum is odds + gain / beta
+        betas.append(progress)
+        products.append(progress * odds + gain)
+        method.after_step(model, Moment(1, progress, [], dict, memory, 64))
+        want = halved(products) / halved(betas)
+        torch.testing.assert_close(q.log_odds.detach(), want, rtol=1e-4, atol=1e-4)
+
+
+def halved(values):
+    """A running mean in which the past always weighs one half."""
+    mean = values[0]
+    for value in values[1:]:
+        mean = (mean + value) / 2
+    return mean
+
+
+@pytest.mark.parametrize("layers", ["all", "first"])
+def test_a_network_without_posterior_is_refused(layers):
+    options = {"epochs": 1, "progress": False, "dataset_size": 64}
+    with pytest.raises(pb.PocketBayesError, match="bayesianize_"):
+        pb.fit(nn.Linear(8, 2), batch(), pb.SpikeSlab(layers=layers), **options)

@@ -33,9 +33,10 @@ class SpikeSlab(VariationalMethod):
     Attributes:
         inclusion: prior probability that a switch is on.
         granularity: what has a switch: "weight", "input" (a feature, or channel: selects features)
-            or "output" (a unit, or filter: makes the network smaller). Biases go one by one.
-        layers: "all", or "first": only the layer that reads the data has switches, which with
-            granularity="input" chooses among its features and leaves the network as it is.
+            or "output" (a unit, or filter: makes the network smaller). Biases go one by one; an
+            input of an Embedding is a row.
+        layers: "all", or "first": only the first layer that has a posterior has switches, which
+            with granularity="input" chooses among features and leaves the network as it is.
         spike: what a weight is with its switch off: "dirac" (0), or "gaussian": only its prior is
             narrow, and `prune_` makes it 0. The optimum of p then is that of the prior alone,
             logit p = logit inclusion + KL(q || spike) - KL(q || slab).
@@ -75,8 +76,10 @@ class SpikeSlab(VariationalMethod):
 
     def start(self, model: nn.Module) -> None:
         """Puts a switch in front of every Gaussian that learns; an error changes nothing."""
-        found = [name for name, _ in named_posteriors(model)]
-        chosen = found[:1] if self.layers == "first" else found
+        chosen = [name for name, _ in named_posteriors(model)]
+        if self.layers == "first":
+            matrices = [name for name, q in named_posteriors(model) if len(q.shape) > 1]
+            chosen = (matrices or chosen)[:1]
         for name, q in named_posteriors(model):
             self._require_fit(model, name, as_own(q), name in chosen)
         super().start(model)
@@ -123,7 +126,7 @@ class SpikeSlab(VariationalMethod):
         if self.granularity == "weight" or len(q.shape) < 2:
             return "weight", 0
         owner = model.get_submodule(name.rpartition(".")[0])
-        swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd)
+        swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd | nn.Embedding)
         return self.granularity, int((self.granularity == "input") != swapped)
 
     def _switched(self, q: Gaussian, granularity: str, axis: int) -> Switched:
