@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "allocation": "",
     "criteria": "",
     "exchange": "",
-    "inclusion": "",
+    "inclusion": "randomness",
     "ranking": "exchange",
     "cells": "",
     "mixture": "cells",

@@ -267,3 +267,22 @@ def test_a_network_without_posterior_is_refused(layers):
     options = {"epochs": 1, "progress": False, "dataset_size": 64}
     with pytest.raises(pb.PocketBayesError, match="bayesianize_"):
         pb.fit(nn.Linear(8, 2), batch(), pb.SpikeSlab(layers=layers), **options)
+
+
+@pytest.mark.parametrize("name", ["inclusion", "initial_inclusion"])
+@pytest.mark.parametrize("value", [1e-6, 1 - 1e-6])
+def test_probabilities_that_log_odds_cannot_hold_are_refused(name, value):
+    with pytest.raises(pb.PocketBayesError, match=rf"SpikeSlab\.{name}.*at least 6\.14417e-06"):
+        pb.SpikeSlab(**{name: value})
+    pb.SpikeSlab(**{name: 7e-6})
+
+
+@every_granularity
+@pytest.mark.parametrize("estimator", ["lrt", "weight"])
+@pytest.mark.parametrize("smooth", [True, False])
+def test_switches_are_drawn_under_vmap(granularity, estimator, smooth):
+    model = fitted(two_layers(estimator=estimator), granularity=granularity)
+    x = batch()[0][0].view(4, 16, 8)
+    with torch.set_grad_enabled(smooth):
+        output = torch.func.vmap(model, randomness="different")(x)
+    assert output.shape == (4, 16, 2)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.inclusion import (
+    LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
     MOST_LOG_ODDS,
     log_odds_of,
@@ -31,7 +32,8 @@ class SpikeSlab(VariationalMethod):
     logit p = logit inclusion - KL + gain / beta. `prune_` then drops what is off.
 
     Attributes:
-        inclusion: prior probability that a switch is on.
+        inclusion: prior probability that a switch is on; at least 6.2e-6, the least that
+            log-odds, which stay within 12, can hold.
         granularity: what has a switch: "weight", "input" (a feature, or channel: selects features)
             or "output" (a unit, or filter: makes the network smaller). Biases go one by one; an
             input of an Embedding is a row.
@@ -41,11 +43,14 @@ class SpikeSlab(VariationalMethod):
             narrow, and `prune_` makes it 0. The optimum of p then is that of the prior alone,
             logit p = logit inclusion + KL(q || spike) - KL(q || slab).
         spike_scale: std of the gaussian spike, as a share of the slab's.
-        initial_inclusion: probability that a switch is on at first.
+        initial_inclusion: probability that a switch is on at first. None: 0.98, and 0.5 with
+            spike="gaussian", whose weights would spread over the slab while p is near 1, which
+            then is reason enough for p to stay there.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
         averaging: weight of the past in the running mean of optima.
-        learn_inclusion: set the prior probability to the mean of all p, after every epoch.
+        learn_inclusion: set the prior probability to the mean of all p, after every epoch once
+            switches move: not while `hold` lasts.
     """
 
     inclusion: float = 0.1
@@ -53,7 +58,7 @@ class SpikeSlab(VariationalMethod):
     layers: str = "all"
     spike: str = "dirac"
     spike_scale: float = 0.1
-    initial_inclusion: float = 0.98
+    initial_inclusion: float | None = None
     hold: float = 0.3
     step: float = 0.05
     averaging: float = 0.99
@@ -63,9 +68,9 @@ class SpikeSlab(VariationalMethod):
         super().__post_init__()
         for name in ("inclusion", "initial_inclusion"):
             value = getattr(self, name)
-            require_number(value, f"SpikeSlab.{name}", above=0)
-            if value >= 1:
-                raise PocketBayesError(f"SpikeSlab.{name} must be below 1; got {value}")
+            if name == "inclusion" or value is not None:
+                least = LEAST_INCLUSION
+                require_number(value, f"SpikeSlab.{name}", least=least, most=1 - least)
         require_choice(self.granularity, "SpikeSlab.granularity", GRANULARITIES)
         require_choice(self.layers, "SpikeSlab.layers", ("all", "first"))
         require_choice(self.spike, "SpikeSlab.spike", ("dirac", "gaussian"))
@@ -73,6 +78,13 @@ class SpikeSlab(VariationalMethod):
         require_number(self.hold, "SpikeSlab.hold", least=0, most=1)
         require_number(self.step, "SpikeSlab.step", above=0, most=1)
         require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
+
+    @property
+    def _at_first(self) -> float:
+        """Probability that a switch is on at first."""
+        if self.initial_inclusion is not None:
+            return self.initial_inclusion
+        return 0.5 if self.spike == "gaussian" else 0.98
 
     def start(self, model: nn.Module) -> None:
         """Puts a switch in front of every Gaussian that learns; an error changes nothing."""
@@ -133,7 +145,7 @@ class SpikeSlab(VariationalMethod):
         mean = q.mean.detach()
         groups = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
         wide = at_least_single(mean.dtype)
-        log_odds = mean.new_full(groups, log_odds_of(self.initial_inclusion), dtype=wide)
+        log_odds = mean.new_full(groups, log_odds_of(self._at_first), dtype=wide)
         prior = mean.new_tensor(log_odds_of(self.inclusion), dtype=wide)
         log_std, slab = q.log_std.detach().clone(), q.prior_std.clone()
         made = (q.mean, log_std, log_odds, slab, prior, granularity, axis)
