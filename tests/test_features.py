@@ -1,7 +1,9 @@
 """Which inputs matter: names, order, and a regression whose answer is known."""
 
+import io
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.description import update_description
-from pocketbayes.features import input_names
+from pocketbayes.features import FeatureReport, input_names
+from pocketbayes.planes import draw_confidences
 from pocketbayes.plots import new_figure
 
 
@@ -112,3 +115,28 @@ def test_the_relevant_inputs_of_a_linear_model_are_found():
     method = pb.SpikeSlab(granularity="input", inclusion=0.1, beta=1.0, lr=1e-2, warmup=0.2)
     pb.fit(net, loader, method, epochs=200, likelihood="gaussian", progress=False)
     assert sorted(pb.feature_report(net).chosen()) == ["input 11", "input 17", "input 2"]
+
+
+def test_names_with_dollars_are_no_formulas():
+    report = FeatureReport({"a$b^{$": 0.9, "US$ per EU$": 0.8, "c\\$": 0.7})
+    figure, (axes,) = new_figure(1)
+    report.draw(axes)
+    figure.savefig(io.BytesIO())
+    shown = [t.get_text() for t in axes.get_yticklabels()]
+    assert shown == [r"c\\$", r"US\$ per EU\$", r"a\$b^{\$"]
+
+
+def test_classes_with_dollars_are_no_formulas():
+    figure, (axes,) = new_figure(1)
+    confidence, labels = np.array([0.5, 0.6, 0.7, 0.8]), np.array([0, 0, 1, 1])
+    draw_confidences(axes, confidence, labels, ["$^{$", "b"])
+    figure.savefig(io.BytesIO())
+
+
+def test_long_names_stay_apart():
+    for other in ("x" * 79 + "y", "x" * 39 + "y" + "x" * 40, "y" + "x" * 79):
+        lines = str(FeatureReport({"x" * 80: 0.9, other: 0.9, "short": 0.1})).splitlines()
+        names = [line.split()[0] for line in lines]
+        assert len(set(names)) == 3
+        assert len({line.index("0.") for line in lines}) == 1
+    assert max(map(len, str(FeatureReport({"x" * 90: 0.0, "b": 0.0})).splitlines())) == 48

@@ -12,7 +12,7 @@ from pocketbayes.description import describe
 from pocketbayes.ensembles import Ensemble
 from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.layers import BayesianModule
-from pocketbayes.plots import COLOURS
+from pocketbayes.plots import COLOURS, as_label
 from pocketbayes.posteriors import SpikeSlab
 from pocketbayes.selection import library_type
 
@@ -42,18 +42,26 @@ class FeatureReport:
         """Bars of the likeliest features, with a line at one half."""
         shown = list(self.probabilities.items())[:most][::-1]
         colours = [COLOURS[0] if p >= 0.5 else "0.7" for _, p in shown]
-        axes.barh([name for name, _ in shown], [p for _, p in shown], color=colours)
+        axes.barh([as_label(name) for name, _ in shown], [p for _, p in shown], color=colours)
         axes.axvline(0.5, color="0.4", linewidth=1, linestyle="--")
         axes.set(xlim=(0, 1), xlabel="probability that the input is used")
         axes.set_title("Which inputs matter?", fontsize=10)
 
     def __str__(self) -> str:
-        width = min(_WIDEST, max(map(len, self.probabilities), default=7))
+        names = _distinct([printable(name) for name in self.probabilities])
+        width = max(map(len, names), default=0)
         lines = [
-            f"{printable(name)[:width]:<{width}}  {p:6.3f}  {'█' * round(20 * p)}".rstrip()
-            for name, p in self.probabilities.items()
+            f"{name:<{width}}  {p:6.3f}  {'█' * round(20 * p)}".rstrip()
+            for name, p in zip(names, self.probabilities.values(), strict=True)
         ]
         return "\n".join(lines)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Long names cut in the middle, unless two would then look the same."""
+    half = (_WIDEST - 1) // 2
+    cut = [n if len(n) <= _WIDEST else f"{n[: half + 1]}…{n[-half:]}" for n in names]
+    return cut if len(set(cut)) == len(set(names)) else names
 
 
 @torch.no_grad()
