@@ -80,9 +80,10 @@ def draw_entropies(axes: Any, entropies: Mapping[str, tuple[Numbers, Numbers]]) 
 def draw_sizes(axes: Any, points: Mapping[str, tuple[int, float]]) -> None:
     """Accuracy against the bytes of the file on disk, one point per model."""
     for (name, (size, accuracy)), colour in zip(points.items(), COLOURS, strict=False):
-        axes.plot(size / 1000, 100 * accuracy, marker="o", color=colour)
+        place = (size / 1000, 100 * accuracy)
+        axes.plot(*place, marker="o", color=colour)
         axes.annotate(
-            as_label(name), (size / 1000, 100 * accuracy), xytext=(0, 8), textcoords="offset points",
+            as_label(name), place, xytext=(0, 8), textcoords="offset points",
             fontsize=8, ha="center",
         )  # fmt: skip
     axes.margins(x=0.35, y=0.35)
