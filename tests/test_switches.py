@@ -286,3 +286,25 @@ def test_switches_are_drawn_under_vmap(granularity, estimator, smooth):
     with torch.set_grad_enabled(smooth):
         output = torch.func.vmap(model, randomness="different")(x)
     assert output.shape == (4, 16, 2)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize(("transposed", "granularity"), [(False, "input"), (True, "output")])
+def test_groups_that_share_a_switch_are_on_or_off_together(smooth, transposed, granularity):
+    """One switch for three groups; with gradients outputs have noise of their own in each."""
+    make = nn.ConvTranspose2d if transposed else nn.Conv2d
+    model = pb.bayesianize_(make(3, 3, 1, groups=3, bias=False))
+    data = [(torch.randn(4, 3, 2, 2), torch.randn(4, 3, 2, 2))]
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": 4, "epochs": 0}
+    pb.fit(model, data, pb.SpikeSlab(granularity=granularity), **options)
+    q = posteriors(model)["weight"]
+    assert q.log_odds.shape == (1,)
+    with torch.no_grad():
+        q.log_odds.zero_()
+        q.mean.fill_(1.0)
+        q.log_std.fill_(-20.0)
+    with torch.set_grad_enabled(smooth):
+        drawn = model(torch.ones(200, 3, 2, 2)).detach()
+    assert drawn.flatten(1).std(0).min() > 0.3
+    if granularity == "input" or not smooth:
+        assert drawn.flatten(1).std(1).max() < 1e-3
