@@ -308,3 +308,9 @@ def test_groups_that_share_a_switch_are_on_or_off_together(smooth, transposed, g
     assert drawn.flatten(1).std(0).min() > 0.3
     if granularity == "input" or not smooth:
         assert drawn.flatten(1).std(1).max() < 1e-3
+
+
+def test_a_density_below_the_best_unit_of_each_tensor_keeps_those():
+    model = fitted(two_layers(), granularity="input")
+    pb.prune_(model, density=0.01)
+    assert {n: q.num_active for n, q in posteriors(model).items()} == {"0.weight": 6, "2.weight": 2}

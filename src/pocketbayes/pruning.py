@@ -78,14 +78,14 @@ def prune_(
     """Drops the weights that matter least, in place, and returns the model.
 
     Gaussians become sparse ones, points sparse points, sparse tensors sparser; what is dropped is
-    exactly 0, and stays so when `MeanField` or `Deterministic` trains on. Every tensor keeps at
-    least one weight; a frozen one is pruned too. `save(model, path).active_weights` tells how many
-    are left.
+    exactly 0, and stays so when `MeanField` or `Deterministic` trains on. Every tensor keeps its
+    best weight or unit; a frozen one is pruned too. `save(model, path).active_weights` tells how
+    many are left.
 
     Args:
         model: a trained one.
         density: share of the weights to keep, exactly; fewer where only whole units (a switch of
-            an input, a block) can go. None: as `budget` says or, without one, the weights to which
+            an input, a block) can go, or more if the best unit of each tensor is more. None: as `budget` says or, without one, the weights to which
             `SpikeSlab` gives p of at least 1/2 (the median probability model), or
             `VariationalDropout` a log alpha below 3.
         by: what the kept ones have most of: "inclusion" (p of a switch; every tensor that has
