@@ -85,9 +85,9 @@ def prune_(
     Args:
         model: a trained one.
         density: share of the weights to keep, exactly; fewer where only whole units (a switch of
-            an input, a block) can go, or more if the best unit of each tensor is more. None: as `budget` says or, without one, the weights to which
-            `SpikeSlab` gives p of at least 1/2 (the median probability model), or
-            `VariationalDropout` a log alpha below 3.
+            an input, a block) can go, or more if the best unit of each tensor is more. None: as
+            `budget` says or, without one, the weights to which `SpikeSlab` gives p of at least 1/2
+            (the median probability model), or `VariationalDropout` a log alpha below 3.
         by: what the kept ones have most of: "inclusion" (p of a switch; every tensor that has
             switches counts), "snr" (|mean| / std) or "magnitude" (|mean|), which both leave vectors
             such as biases alone. None: the first of these that the model has.
