@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "allocation": "",
     "criteria": "",
     "exchange": "",
-    "inclusion": "",
+    "inclusion": "randomness",
     "ranking": "exchange",
     "cells": "",
     "mixture": "cells",
@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "tables": "",
     "plots": "extras",
     "planes": "plots",
-    "features": "convert description ensembles plots posteriors",
+    "features": "convert description ensembles layers plots posteriors selection",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
     "commands": "checkpoints codec composition convert data description environment evaluation"

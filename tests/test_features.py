@@ -1,7 +1,9 @@
 """Which inputs matter: names, order, and a regression whose answer is known."""
 
+import io
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.description import update_description
-from pocketbayes.features import input_names
+from pocketbayes.features import FeatureReport, input_names
+from pocketbayes.planes import draw_confidences
 from pocketbayes.plots import new_figure
 
 
@@ -59,6 +62,49 @@ def test_other_models_are_refused():
         pb.feature_report(net)
 
 
+def started(net, x, **fields):
+    target = torch.randint(2, (len(x),))
+    method = pb.SpikeSlab(granularity="input", **fields)
+    pb.fit(net, [(x, target)], method, epochs=0, progress=False, dataset_size=len(x))
+    return net
+
+
+def layers(*others):
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2), *others)
+
+
+@pytest.mark.parametrize("fields", [{}, {"layers": "first"}])
+def test_a_layer_without_posterior_before_the_switches_is_no_report(fields):
+    net = started(pb.bayesianize_(layers(), exclude="0"), torch.randn(6, 5), **fields)
+    with pytest.raises(pb.PocketBayesError, match="0 comes before 2"):
+        pb.feature_report(net)
+
+
+def test_a_norm_of_the_inputs_may_come_first():
+    for bias in (False, True):
+        net = pb.bayesianize_(nn.Sequential(nn.BatchNorm1d(5), layers()), bias=bias)
+        started(net, torch.randn(6, 5), layers="first")
+        assert len(pb.feature_report(net).probabilities) == 5
+
+
+def test_groups_that_share_switches_are_no_report():
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2))
+    started(pb.bayesianize_(net), torch.randn(6, 4, 3, 3))
+    with pytest.raises(pb.PocketBayesError, match="0 has groups"):
+        pb.feature_report(net)
+
+
+def test_the_inputs_of_an_embedding_are_its_rows():
+    net = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2))
+    started(pb.bayesianize_(net), torch.randint(7, (6, 2)))
+    q = net[0].posterior("weight")
+    with torch.no_grad():
+        q.log_odds.copy_(torch.tensor([-50.0, 50, -50, -50, 50, -50, -50]))
+        rows = net[0](torch.arange(7))
+    assert (rows != 0).any(1).tolist() == [False, True, False, False, True, False, False]
+    assert sorted(pb.feature_report(net).chosen()) == ["input 1", "input 4"]
+
+
 def test_the_relevant_inputs_of_a_linear_model_are_found():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(300, 20, generator=generator)
@@ -69,3 +115,28 @@ def test_the_relevant_inputs_of_a_linear_model_are_found():
     method = pb.SpikeSlab(granularity="input", inclusion=0.1, beta=1.0, lr=1e-2, warmup=0.2)
     pb.fit(net, loader, method, epochs=200, likelihood="gaussian", progress=False)
     assert sorted(pb.feature_report(net).chosen()) == ["input 11", "input 17", "input 2"]
+
+
+def test_names_with_dollars_are_no_formulas():
+    report = FeatureReport({"a$b^{$": 0.9, "US$ per EU$": 0.8, "c\\$": 0.7})
+    figure, (axes,) = new_figure(1)
+    report.draw(axes)
+    figure.savefig(io.BytesIO())
+    shown = [t.get_text() for t in axes.get_yticklabels()]
+    assert shown == [r"c\\$", r"US\$ per EU\$", r"a\$b^{\$"]
+
+
+def test_classes_with_dollars_are_no_formulas():
+    figure, (axes,) = new_figure(1)
+    confidence, labels = np.array([0.5, 0.6, 0.7, 0.8]), np.array([0, 0, 1, 1])
+    draw_confidences(axes, confidence, labels, ["$^{$", "b"])
+    figure.savefig(io.BytesIO())
+
+
+def test_long_names_stay_apart():
+    for other in ("x" * 79 + "y", "x" * 39 + "y" + "x" * 40, "y" + "x" * 79):
+        lines = str(FeatureReport({"x" * 80: 0.9, other: 0.9, "short": 0.1})).splitlines()
+        names = [line.split()[0] for line in lines]
+        assert len(set(names)) == 3
+        assert len({line.index("0.") for line in lines}) == 1
+    assert max(map(len, str(FeatureReport({"x" * 90: 0.0, "b": 0.0})).splitlines())) == 48

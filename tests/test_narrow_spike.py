@@ -140,3 +140,30 @@ def test_files_keep_both_scales(tmp_path):
     assert type(other) is NarrowSpike
     for name, array in one.arrays().items():
         assert torch.equal(array, other.arrays()[name])
+
+
+def test_useless_inputs_of_a_network_go_off():
+    """With p near 1 at first their weights spread over the slab, and p would stay there."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 8, generator=generator)
+    x[:, 6], x[:, 7] = 0, 1
+    y = x[:, :2].sum(1, keepdim=True) + 0.3 * torch.randn(200, 1, generator=generator)
+    torch.manual_seed(0)
+    model = pb.bayesianize_(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)), 0.3)
+    method = pb.SpikeSlab(granularity="input", spike="gaussian", layers="first", beta=1.0)
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": 200}
+    pb.fit(model, list(zip(x.split(50), y.split(50), strict=True)), method, epochs=150, **options)
+    assert sorted(pb.feature_report(model).chosen()) == ["input 0", "input 1"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [({}, 0.98), ({"spike": "gaussian"}, 0.5), ({"initial_inclusion": 0.3}, 0.3),
+     ({"spike": "gaussian", "initial_inclusion": 0.9}, 0.9)],
+)  # fmt: skip
+def test_where_switches_start(fields, start):
+    model = pb.bayesianize_(nn.Linear(8, 1))
+    options = {"likelihood": "gaussian", "progress": False, "dataset_size": 200}
+    pb.fit(model, regression(), pb.SpikeSlab(**fields), epochs=0, **options)
+    q = dict(pb.named_posteriors(model))["weight"]
+    assert q.inclusion.flatten().tolist() == pytest.approx([start] * 8)

@@ -370,6 +370,23 @@ def test_models_that_cannot_be_pruned():
         pb.prune_(broken, 0.1)
 
 
+@pytest.mark.parametrize("parameter", ["log_odds", "mean", "log_std"])
+@pytest.mark.parametrize("density", [None, 0.1])
+def test_switches_that_are_not_numbers_are_refused(parameter, density):
+    broken = net("spike_slab")
+    with torch.no_grad():
+        getattr(broken[2].posterior("weight"), parameter)[0, 0] = math.nan
+    with pytest.raises(pb.PocketBayesError, match=r"2\.weight has a weight that is not a number"):
+        pb.prune_(broken, density)
+
+
+def test_a_switch_in_front_of_a_certain_weight_has_a_rank():
+    model = net("spike_slab")
+    with torch.no_grad():
+        model[2].posterior("weight").log_std[0, 0] = -math.inf
+    pb.prune_(model, 0.1)
+
+
 def test_units_are_taken_from_the_best_down():
     ranking = ranked([torch.tensor([1.0, 9.0, 5.0]), torch.tensor([0.5, 0.1])], [1, 4])
     assert ranking.order.tolist() == [1, 3, 2, 0, 4]

@@ -610,6 +610,38 @@ def test_switches_ensembles_and_wrong_examples_are_refused():
         pb.shrink(model, x)
 
 
+class Random(nn.Sequential):
+    def forward(self, x):
+        return super().forward(F.dropout(x, 0.5, True))
+
+
+def test_what_cannot_be_compared_is_said_to_be_so():
+    layers = [nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4)]
+    with pytest.raises(PocketBayesError, match="draws random numbers of its own"):
+        pb.shrink(drop_(bayesian(Random(*layers))), torch.randn(64, 3))
+    model = drop_(bayesian(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4))))
+    with pytest.raises(PocketBayesError, match="not numbers, of this example"):
+        pb.shrink(model, torch.full((2, 3), torch.nan))
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        (torch.randn(3), r"Dimension out of.*: pass a batch"), (torch.zeros(0, 3), "is empty"),
+        ((torch.zeros(2, 3), torch.zeros(2)), "without targets"), ((), "does not take the example"),
+        (None, "pass a batch"),
+    ],
+)  # fmt: skip
+def test_wrong_examples_are_told_from_right_ones(example, said):
+    model = drop_(bayesian(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4))))
+    with torch.no_grad():
+        model[0].bias.fill_(1.0)
+    pb.shrink(model, torch.randn(1, 3))
+    with pytest.raises(PocketBayesError, match=said) as caught:
+        pb.shrink(model, example)
+    assert "tlparse" not in str(caught.value)
+
+
 def loader(x, classes=4):
     return [(x, torch.arange(len(x)) % classes)] * 2
 
@@ -744,3 +776,70 @@ def test_a_sum_over_positions_is_no_constant_at_other_sizes():
     x = torch.randn(2, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(small(x), model(x))
+
+
+class Pooled(nn.Module):
+    """Three channels of constants, an average over windows, and layers of any size after it."""
+
+    def __init__(self, pool):
+        super().__init__()
+        self.stem, self.pool, self.head = conv(1, 4), pool, nn.Conv2d(4, 3, 1)
+        with torch.no_grad():
+            self.stem.weight[1:] = 0
+            self.stem.bias.copy_(torch.tensor([0.1, 1.0, 2.0, 6.0]))
+
+    def forward(self, x):
+        return self.head(torch.sigmoid(self.pool(self.stem(x)))).mean((2, 3))
+
+
+@pytest.mark.parametrize("example", [2, 3, 8])
+@pytest.mark.parametrize(
+    ("pool", "left"),
+    [
+        (nn.AvgPool2d(3, 2, 1), 4), (lambda x: F.avg_pool2d(x, 3, 2, 1), 4),
+        (lambda x: F.avg_pool2d(x, 3, 2, padding=(1, 1)), 4),
+        (nn.AvgPool2d(2, 2, (0, 1)), 4), (nn.AvgPool2d(3, 2, 1, divisor_override=2), 4),
+        (nn.AvgPool2d(3, 2, 1, False, False, 2), 4),
+        (nn.AvgPool2d(2, 2, ceil_mode=True, divisor_override=2), 4),
+        (nn.AvgPool2d(3, 2, 1, count_include_pad=False), 2),
+        (lambda x: F.avg_pool2d(x, 3, 2, 1, False, False), 2), (nn.AvgPool2d(2, 1), 2),
+        (nn.AvgPool2d(2, 2, ceil_mode=True), 2), (nn.AvgPool2d(2, 1, divisor_override=3), 2),
+    ],
+)  # fmt: skip
+def test_an_average_that_counts_padding_is_no_constant_at_other_sizes(pool, left, example):
+    torch.manual_seed(0)
+    model = Pooled(pool)
+    small = pb.shrink(model, torch.randn(2, 1, example, example))
+    assert small.stem.out_channels == left
+    for size in (2, 3, 7, 8):
+        x = torch.randn(2, 1, size, size)
+        with torch.no_grad():
+            torch.testing.assert_close(small(x), model(x))
+
+
+class Zeros(Pooled):
+    def __init__(self):
+        super().__init__(nn.AvgPool2d(3, 2, 1))
+        with torch.no_grad():
+            self.stem.bias[1:] = 0
+
+    def forward(self, x):
+        return self.head(self.pool(self.stem(x)))
+
+
+def test_a_padded_average_of_zeros_is_zero_at_every_size():
+    assert pb.shrink(Zeros(), torch.randn(2, 1, 4, 4)).stem.out_channels == 1
+
+
+def test_a_constant_among_live_channels_stays_exactly_so():
+    """Its row of zeros makes the layer sparse, however few they are."""
+    net = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3))
+    model = bayesian(net)
+    with torch.no_grad():
+        model[0].bias.fill_(1.0)
+    kept = as_packed(model[0].posterior("weight"), torch.arange(6 * 15), "none")
+    replace_posterior(model, "0.weight", kept)
+    small = pb.shrink(model, torch.randn(4, 6))
+    q = small[0].posterior("weight")
+    assert (type(q), tuple(q.shape), q.num_active) == (Sparse, (16, 6), 90)
+    assert (q.moments()[1][-1] == 0).all()

@@ -26,6 +26,7 @@ from pocketbayes.operations import (
     SUMMING,
     UNSQUEEZES,
     argument,
+    depends_on_size,
     dims_of,
     follows_width,
     is_inplace,
@@ -183,7 +184,8 @@ class Survey(fx.Interpreter):
         constant = torch.stack([c.constant for c in inputs]).all(0)
         if kind in MULTIPLICATIONS:
             constant |= torch.stack([c.zero for c in inputs]).any(0)
-        if kind in DROPOUTS and self.keeps_dropout:
+        noisy = kind in DROPOUTS and self.keeps_dropout
+        if noisy or depends_on_size(node, self._modules):
             constant &= first.zero
         return self._with_constants(node, axis, first.cells, constant)
 
@@ -229,10 +231,7 @@ class Survey(fx.Interpreter):
             return None
         gone = len(self.shapes[node.all_input_nodes[0]]) > out.dim()
         axis = source.axis - gone * sum(d < source.axis for d in dims)
-        found = self._channelwise(node, out, axis)
-        if found is None or operation_of(node, self._modules) not in (torch.sum, "sum"):
-            return found
-        return replace(found, constant=found.zero)  # other sums at other sizes
+        return self._channelwise(node, out, axis)
 
     def _unsqueezed(self, node: fx.Node, out: Tensor) -> Channels | None:
         source, dims = self.channels.get(node.all_input_nodes[0]), dims_of(node, out.dim())

@@ -5,6 +5,7 @@ a transposed convolution. It is named by `conv`: None for the matrix product, el
 trailing arguments of `torch.convolution`.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
@@ -61,25 +62,36 @@ def gated_reparameterisation(
 ) -> Tensor:
     """Local reparameterisation of weights behind switches of whole inputs or outputs.
 
-    An input's switch multiplies it, once per example for all outputs and positions. With one at an
-    output, m = p A(E theta) x + E b, v = p A(Var theta) x^2 + p (1 - p) (A(E theta) x)^2 + Var b.
-    Without gradients switches are drawn as they are, on or off.
+    An input's switch multiplies it, once per example for all outputs, positions and groups. With
+    one at an output, v = p A(Var theta) x^2 + p (1 - p) (A(E theta) x)^2 + Var b and
+    m = p A(E theta) x + E b. Without gradients switches are drawn as they are, on or off.
     """
     smooth = torch.is_grad_enabled()
     if side == "input":
-        chances = _by_channel(inclusion, x, conv).expand(_one_position(x, conv))
-        switches = soft_switch(chances) if smooth else torch.bernoulli(chances)
-        return local_reparameterisation(x * switches, slab, conv)
+        switches = _drawn_switches(inclusion, x, conv, soft_switch if smooth else torch.bernoulli)
+        return local_reparameterisation((x * switches).to(x.dtype), slab, conv)
     mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
-    chances = _by_channel(inclusion, mean, conv)
-    if not smooth:
-        chances = torch.bernoulli(chances.expand(_one_position(mean, conv)))
+    if smooth:
+        chances = _by_channel(inclusion, mean, conv)
+    else:
+        chances = _drawn_switches(inclusion, mean, conv, torch.bernoulli)
     mean, variance = switched_moments(mean, variance, chances)
     if slab.bias is not None:
         mean = mean + _by_channel(slab.bias, mean, conv)
     if slab.bias_variance is not None:
         variance = variance + _by_channel(slab.bias_variance, variance, conv)
     return as_half(x, add_noise(mean, variance))
+
+
+def _drawn_switches(
+    inclusion: Tensor, x: Tensor, conv: Conv | None, draw: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """One draw of each switch per example, the same for all groups, in a shape that goes with x."""
+    if conv is None:
+        return draw(inclusion.expand(_one_position(x, conv)))
+    batch, channels, *positions = _one_position(x, conv)
+    chances = inclusion.view(-1, *positions).expand(batch, -1, *positions)
+    return draw(chances).repeat(1, channels // len(inclusion), *positions)
 
 
 def _by_channel(values: Tensor, x: Tensor, conv: Conv | None) -> Tensor:
@@ -97,8 +109,8 @@ def _one_position(x: Tensor, conv: Conv | None) -> list[int]:
 
 
 def as_half(x: Tensor, output: Tensor) -> Tensor:
-    """The output of a layer in float16, if that is what its input is in."""
-    return output.half() if x.dtype == torch.float16 else output
+    """The output of a layer in half precision, if that is what its input is in."""
+    return output.to(x.dtype) if x.dtype in (torch.float16, torch.bfloat16) else output
 
 
 def output_moments(x: Tensor, weights: Weights, conv: Conv | None) -> tuple[Tensor, Tensor]:

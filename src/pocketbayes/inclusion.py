@@ -4,13 +4,16 @@ Pure functions. A group of weights shares one switch gamma ~ Bernoulli(p), p = s
 with the switch on, each weight theta is Gaussian, with it off 0.
 """
 
-from math import log
+from math import exp, log
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pocketbayes.randomness import normal_like
+
 MOST_LOG_ODDS = 12.0
+LEAST_INCLUSION = 1 / (1 + exp(MOST_LOG_ODDS))
 # Of switches that are drawn in training: the noise in their optima grows like 1 / (p (1 - p)).
 MOST_DRAWN_LOG_ODDS = 5.0
 
@@ -29,7 +32,10 @@ def switched_moments(mean: Tensor, variance: Tensor, inclusion: Tensor) -> tuple
 
 def soft_switch(inclusion: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """P + sqrt(p (1 - p)) eps: the mean and variance of a switch, with a derivative in p."""
-    noise = torch.empty_like(inclusion).normal_(generator=generator)
+    if generator is None:
+        noise = normal_like(inclusion)
+    else:
+        noise = torch.empty_like(inclusion).normal_(generator=generator)
     variance = (inclusion * (1 - inclusion)).clamp_min(torch.finfo(inclusion.dtype).tiny)
     return torch.addcmul(inclusion, variance.sqrt(), noise)
 
@@ -46,7 +52,8 @@ def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
         slope: d(-ELBO / beta) / da.
     """
     on = torch.sigmoid(log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
-    return torch.addcdiv(log_odds, slope, (on * (on - 1)).clamp_max(-1e-30))
+    curve = (on * (on - 1)).clamp_max(-torch.finfo(on.dtype).tiny)
+    return torch.addcdiv(log_odds, slope, curve)
 
 
 def log_odds_of(probability: float) -> float:

@@ -61,6 +61,9 @@ SPATIAL: dict[Any, int] = {
     F.adaptive_max_pool1d: 1, F.adaptive_max_pool2d: 2, F.adaptive_max_pool3d: 3,
     F.interpolate: 0,
 }  # fmt: skip
+_AVERAGES: set[Any] = {
+    nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d,
+}  # fmt: skip
 REDUCTIONS: set[Any] = {
     torch.mean, torch.sum, torch.amax, torch.amin, "mean", "sum", "amax", "amin",
     torch.squeeze, "squeeze",
@@ -125,6 +128,29 @@ def follows_width(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
     sizes: Any = node.args[1:] if len(node.args) > 1 else (node.kwargs.get("shape"),)
     sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
     return len(sizes) > 1 and (sizes[1] == -1 or isinstance(sizes[1], fx.Node))
+
+
+def depends_on_size(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
+    """Whether a constant becomes another one, or several, when the input has another size.
+
+    So it is with sums, and with averages that count zeros at the edges.
+    """
+    kind = operation_of(node, modules)
+    if kind not in _AVERAGES:
+        return kind in (torch.sum, "sum")
+    options = (3, "padding"), (4, "ceil_mode"), (5, "count_include_pad"), (6, "divisor_override")
+    padding, ceil_mode, counted, divisor = (_option(node, modules, *o) for o in options)
+    padded = any(p != 0 for p in (padding if isinstance(padding, list | tuple) else [padding or 0]))
+    if divisor is not None:
+        return padded or ceil_mode not in (None, False)
+    return padded and counted is not False
+
+
+def _option(node: fx.Node, modules: Mapping[str, nn.Module], place: int, name: str) -> Any:
+    """What a module or a function was told; None: nothing."""
+    if node.op == "call_module":
+        return getattr(modules[str(node.target)], name, None)
+    return argument(node, place, name)
 
 
 def pads_axis(node: fx.Node, axis: int, dimensions: int) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbayes.plots import COLOURS, Numbers
+from pocketbayes.plots import COLOURS, Numbers, as_label
 
 _SHOWN = 20_000  # weights drawn as points
 _OUTLIERS, _BLENDS, _INLIERS = "#cc0000", "#edd400", "#3465a4"
@@ -81,7 +81,8 @@ def draw_weight_densities(axes: Any, layers: Mapping[str, Numbers], most: int = 
     for name, colour in zip(chosen, COLOURS, strict=False):
         density, _ = np.histogram(layers[name], edges)
         share = density / max(1, len(layers[name])) / np.diff(edges)
-        axes.plot((edges[1:] + edges[:-1]) / 2, share, color=colour, label=name, linewidth=1)
+        middle = (edges[1:] + edges[:-1]) / 2
+        axes.plot(middle, share, color=colour, label=as_label(name), linewidth=1)
     axes.set(xlabel="mean of a weight", ylabel="density", yscale="log")
     axes.set_title("How do the layers differ?", fontsize=10)
     axes.legend(frameon=False, fontsize=7)
@@ -94,6 +95,7 @@ def draw_confidences(axes: Any, confidence: Numbers, labels: Numbers, names: Seq
     for place, values in enumerate(groups, 1):
         if len(values):
             axes.annotate(f"{values.mean():.2f}", (place, 1.02), ha="center", fontsize=7)
-    axes.set_xticks(range(1, len(names) + 1), names, rotation=45, ha="right", fontsize=8)
+    shown = [as_label(name) for name in names]
+    axes.set_xticks(range(1, len(names) + 1), shown, rotation=45, ha="right", fontsize=8)
     axes.set(ylim=(0, 1.08), ylabel="confidence")
     axes.set_title("How sure is it, class by class?", fontsize=10)

@@ -29,6 +29,11 @@ def save_figure(figure: Any, path: Path) -> None:
         raise PocketBayesError(f"cannot draw {path}: {error}") from error
 
 
+def as_label(name: str) -> str:
+    """A name as matplotlib shows it: between dollars it would read a formula."""
+    return name.replace("$", r"\$")
+
+
 def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers]]) -> None:
     """Accuracy against confidence in ten bins, one line per model; the diagonal is perfect.
 
@@ -39,7 +44,7 @@ def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
     for (name, (confidence, right)), colour in zip(confidences.items(), COLOURS, strict=False):
         middle, accuracy = _binned(confidence, right)
-        axes.plot(middle, accuracy, marker="o", markersize=4, label=name, color=colour)
+        axes.plot(middle, accuracy, marker="o", markersize=4, label=as_label(name), color=colour)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
     axes.set_title("Is it right as often as it says?", fontsize=10)
     axes.legend(frameon=False, fontsize=8)
@@ -64,7 +69,8 @@ def draw_entropies(axes: Any, entropies: Mapping[str, tuple[Numbers, Numbers]]) 
     for (name, pair), colour in zip(entropies.items(), COLOURS, strict=False):
         for values, style, kind in zip(pair, ("-", "--"), ("known", "unknown"), strict=True):
             share = np.arange(1, len(values) + 1) / len(values)
-            axes.plot(np.sort(values), share, style, color=colour, label=f"{name}, {kind} inputs")
+            label = as_label(f"{name}, {kind} inputs")
+            axes.plot(np.sort(values), share, style, color=colour, label=label)
     axes.set(xlabel="predictive entropy (nats)", ylabel="share of inputs below", ylim=(0, 1.02))
     axes.set_title("Does it know what it does not know?", fontsize=10)
     below = (0.5, -0.18)
@@ -74,9 +80,10 @@ def draw_entropies(axes: Any, entropies: Mapping[str, tuple[Numbers, Numbers]]) 
 def draw_sizes(axes: Any, points: Mapping[str, tuple[int, float]]) -> None:
     """Accuracy against the bytes of the file on disk, one point per model."""
     for (name, (size, accuracy)), colour in zip(points.items(), COLOURS, strict=False):
-        axes.plot(size / 1000, 100 * accuracy, marker="o", color=colour)
+        place = (size / 1000, 100 * accuracy)
+        axes.plot(*place, marker="o", color=colour)
         axes.annotate(
-            name, (size / 1000, 100 * accuracy), xytext=(0, 8), textcoords="offset points",
+            as_label(name), place, xytext=(0, 8), textcoords="offset points",
             fontsize=8, ha="center",
         )  # fmt: skip
     axes.margins(x=0.35, y=0.35)

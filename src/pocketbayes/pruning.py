@@ -78,16 +78,16 @@ def prune_(
     """Drops the weights that matter least, in place, and returns the model.
 
     Gaussians become sparse ones, points sparse points, sparse tensors sparser; what is dropped is
-    exactly 0, and stays so when `MeanField` or `Deterministic` trains on. Every tensor keeps at
-    least one weight; a frozen one is pruned too. `save(model, path).active_weights` tells how many
-    are left.
+    exactly 0, and stays so when `MeanField` or `Deterministic` trains on. Every tensor keeps its
+    best weight or unit; a frozen one is pruned too. `save(model, path).active_weights` tells how
+    many are left.
 
     Args:
         model: a trained one.
         density: share of the weights to keep, exactly; fewer where only whole units (a switch of
-            an input, a block) can go. None: as `budget` says or, without one, the weights to which
-            `SpikeSlab` gives p of at least 1/2 (the median probability model), or
-            `VariationalDropout` a log alpha below 3.
+            an input, a block) can go, or more if the best unit of each tensor is more. None: as
+            `budget` says or, without one, the weights to which `SpikeSlab` gives p of at least 1/2
+            (the median probability model), or `VariationalDropout` a log alpha below 3.
         by: what the kept ones have most of: "inclusion" (p of a switch; every tensor that has
             switches counts), "snr" (|mean| / std) or "magnitude" (|mean|), which both leave vectors
             such as biases alone. None: the first of these that the model has.
@@ -161,7 +161,7 @@ def _parts(model: nn.Module, by: str, with_own_threshold: bool) -> dict[str, Par
         if _takes_part(q, by, with_own_threshold)
     }
     if not found:
-        raise PocketBayesError(f"nothing to prune: {_why_nothing(by, with_own_threshold)}")
+        raise PocketBayesError(f"nothing to prune: {_why_nothing(model, by, with_own_threshold)}")
     return found
 
 
@@ -173,12 +173,14 @@ def _takes_part(q: Posterior, by: str, with_own_threshold: bool) -> bool:
     return len(q.shape) > 1
 
 
-def _why_nothing(by: str, with_own_threshold: bool) -> str:
+def _why_nothing(model: nn.Module, by: str, with_own_threshold: bool) -> str:
     if by == "inclusion":
         return (
             "no weight has a switch; train with method=SpikeSlab() first, or say "
             'by="snr" or by="magnitude"'
         )
+    if with_own_threshold and any(isinstance(q, SpikeSlab) for _, q in named_posteriors(model)):
+        return 'the weights have switches, which say what may go: say by="inclusion", or nothing'
     if with_own_threshold:
         return (
             "no switches or log-uniform priors say which weights may go, so say how many: "
@@ -190,8 +192,9 @@ def _why_nothing(by: str, with_own_threshold: bool) -> str:
 def _part(name: str, q: Posterior, by: str) -> Part:
     """One tensor with the scores of its units; an error if its family has no such score."""
     if isinstance(q, SpikeSlab) and by == "inclusion":
-        score = q.log_odds.flatten()
-        return Part(q, score, q.shape.numel() // len(score), _rank_of_switches(q))
+        score, rank = q.log_odds.flatten(), _rank_of_switches(q)
+        _require_numbers(name, score, rank)
+        return Part(q, score, q.shape.numel() // len(score), rank)
     if isinstance(q, Gaussian | Sparse):
         values = CRITERIA[by](q.mean.double(), q.log_std.double().exp())
     elif isinstance(q, Point | SparsePoint) and by == "magnitude":
@@ -200,16 +203,20 @@ def _part(name: str, q: Posterior, by: str) -> Part:
         raise PocketBayesError(f"{name} cannot be pruned by {by}: {_remedy(q)}")
     score = values.flatten(1).mean(1) if isinstance(q, Packed) and values.dim() > 1 else values
     score = score.flatten()
-    if bool(score.isnan().any()):
-        raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
+    _require_numbers(name, score)
     return Part(q, score, q.num_active // len(score), score)
+
+
+def _require_numbers(name: str, *scores: Tensor) -> None:
+    if any(bool(score.isnan().any()) for score in scores):
+        raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
 
 
 def _rank_of_switches(q: SpikeSlab) -> Tensor:
     """Log-odds; among switches that are all but certain, which are many, SNR decides."""
     certain = (MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS) - 0.5
     snr = q.of_groups(CRITERIA["snr"](q.mean.double(), q.log_std.double().exp()))
-    close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * snr / (1 + snr)
+    close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * (1 - 1 / (1 + snr))
     return close.flatten()
 
 

@@ -37,6 +37,10 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
 
     with r_d = c_d / c_e.
 
+    A constant that stays has no weights, so that its layer is a sparse one even if all others are
+    there: no Gaussian is exactly 0. A layer whose weights all read zeros becomes a point at 0,
+    which `MeanField` makes live again, as it does with every point.
+
     Inputs and outputs of the network stay as they are, and so do layers that are used twice, tied,
     grouped or of shared weights, and what goes into operations that are not known to leave
     channels apart (attention, recurrent layers, layer norms, a `view` to a fixed width).
@@ -56,6 +60,7 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
     """
     _require_decided(model)
     args = example if isinstance(example, tuple) else (example,)
+    _require_example(model, args)
     small = copy.deepcopy(model)
     with _evaluating(small):
         graph = _traced(small, args)
@@ -64,7 +69,8 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
             before = survey.run(*_copied(args))
         except Exception as error:
             raise PocketBayesError(
-                f"the example does not go through the network: {error}"
+                f"the example does not go through the network ({_first_line(error)}): pass a batch "
+                "of inputs as the model will see them, also if it is one of a single input, x[:1]"
             ) from error
         if _cut_(small, survey):
             _require_same(small, args, before)
@@ -80,6 +86,24 @@ def _require_decided(model: nn.Module) -> None:
     for name, posterior in named_posteriors(model):
         if isinstance(posterior, SpikeSlab):
             raise PocketBayesError(f"{name} has switches that may be on or off: call prune_ first")
+
+
+def _require_example(model: nn.Module, args: tuple[Any, ...]) -> None:
+    """An error if the forward pass does not take such arguments, or they hold no input."""
+    try:
+        inspect.signature(model.forward).bind(*args)
+    except TypeError as error:
+        raise PocketBayesError(
+            f"the forward pass of {type(model).__name__} does not take the example ({error}): pass "
+            "inputs without targets; a tuple holds all arguments of forward"
+        ) from error
+    if any(isinstance(leaf, Tensor) and leaf.numel() == 0 for leaf in tree_leaves(args)):
+        raise PocketBayesError("the example is empty: pass a batch of at least one input")
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without the tracer's advice to its authors."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager
@@ -158,22 +182,46 @@ def _copied(args: tuple[Any, ...]) -> Any:
 
 def _require_same(model: nn.Module, args: tuple[Any, ...], before: Any) -> None:
     """An error if the smaller network does not compute what the larger did."""
-    advice = "use the model as it is, or shrink its parts"
     try:
         after = model(*_copied(args))
     except Exception as error:
         raise PocketBayesError(
-            f"{type(model).__name__} depends on the widths of its layers ({error}): {advice}"
+            f"{type(model).__name__} depends on the widths of its layers ({_first_line(error)}): "
+            "use the model as it is, or shrink its parts"
         ) from error
+    if not _is_same(before, after):
+        again = model(*_copied(args))
+        raise PocketBayesError(f"{type(model).__name__} {_why_other(before, after, again)}")
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether all outputs agree but for rounding."""
     for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
         if isinstance(old, Tensor) and old.is_floating_point() and old.numel():
             scale = old.abs().max().clamp_min(1e-6)
             most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
             if old.shape != new.shape or not (new - old).abs().max() <= most:
-                raise PocketBayesError(
-                    f"{type(model).__name__} would not compute the same without its dead channels, "
-                    f"perhaps as it reads weights outside of their layers: {advice}"
-                )
+                return False
+    return True
+
+
+def _why_other(before: Any, after: Any, again: Any) -> str:
+    """What may be the matter when outputs are not what they were."""
+    numbers = [t for t in tree_leaves(before) if isinstance(t, Tensor) and t.is_floating_point()]
+    if not all(bool(t.isfinite().all()) for t in numbers):
+        return (
+            "makes infinite outputs, or some that are not numbers, of this example, so that there "
+            "is nothing to compare: pass another example, or look for such weights"
+        )
+    if not _is_same(after, again):
+        return (
+            "draws random numbers of its own in the forward pass, so that there is nothing to "
+            "compare: shrink its parts without them"
+        )
+    return (
+        "would not compute the same without its dead channels, perhaps as it reads weights outside "
+        "of their layers, or as rounding adds up: use the model as it is, or shrink its parts"
+    )
 
 
 def _forget_name(model: nn.Module) -> None:

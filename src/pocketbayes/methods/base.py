@@ -12,6 +12,10 @@ from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.posteriors.conversions import as_own, as_point, as_spread
 
 Gradients = dict[str, Tensor]
+WITHOUT_SWITCHES = (
+    "take the switches out first with fit(model, loader, Deterministic(), epochs=0), which leaves "
+    "the means"
+)
 
 
 @dataclass(frozen=True)
@@ -158,12 +162,16 @@ class VariationalMethod(Method):
 
 def unshare_(model: nn.Module) -> None:
     """Gives every weight a mean and std of its own again; an error where weights have switches."""
+    require_no_switches(model, "prune_(model) first, then they are sparse")
     for name, posterior in list(named_posteriors(model)):
-        if any(True for _ in posterior.switch_parameters()):
-            raise PocketBayesError(
-                f"the weights of {name} have switches: prune_(model) first, then they are sparse"
-            )
         replace_posterior(model, name, as_own(posterior))
+
+
+def require_no_switches(model: nn.Module, advice: str) -> None:
+    """An error, with this advice, if weights of the model have switches."""
+    for name, posterior in named_posteriors(model):
+        if any(True for _ in posterior.switch_parameters()):
+            raise PocketBayesError(f"the weights of {name} have switches: {advice}")
 
 
 def make_points_(model: nn.Module) -> None:

@@ -132,8 +132,8 @@ class Sharing(VariationalMethod):
 
     def start(self, model: nn.Module) -> None:
         """Gives every weight a Gaussian of its own."""
-        super().start(model)
         unshare_(model)
+        super().start(model)
 
     def begin(self, model: nn.Module, beginning: Beginning) -> None:
         """Puts one table in place of all Gaussians that learn."""

@@ -8,16 +8,17 @@ from torch import Tensor, nn
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.inclusion import (
+    LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
     MOST_LOG_ODDS,
     log_odds_of,
     stationary_log_odds,
 )
-from pocketbayes.methods.base import Moment, VariationalMethod
-from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed
+from pocketbayes.methods.base import WITHOUT_SWITCHES, Moment, VariationalMethod
+from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed, Posterior
 from pocketbayes.posteriors import SpikeSlab as Switched
 from pocketbayes.posteriors.conversions import as_own, is_trainable
-from pocketbayes.posteriors.spike_slab import GRANULARITIES
+from pocketbayes.posteriors.spike_slab import GRANULARITIES, at_least_single
 
 _BETA = "mean beta"  # among the running means, which have names of posteriors
 
@@ -31,20 +32,25 @@ class SpikeSlab(VariationalMethod):
     logit p = logit inclusion - KL + gain / beta. `prune_` then drops what is off.
 
     Attributes:
-        inclusion: prior probability that a switch is on.
+        inclusion: prior probability that a switch is on; at least 6.2e-6, the least that
+            log-odds, which stay within 12, can hold.
         granularity: what has a switch: "weight", "input" (a feature, or channel: selects features)
-            or "output" (a unit, or filter: makes the network smaller). Biases go one by one.
-        layers: "all", or "first": only the layer that reads the data has switches, which with
-            granularity="input" chooses among its features and leaves the network as it is.
+            or "output" (a unit, or filter: makes the network smaller). Biases go one by one; an
+            input of an Embedding is a row.
+        layers: "all", or "first": only the first layer that has a posterior has switches, which
+            with granularity="input" chooses among features and leaves the network as it is.
         spike: what a weight is with its switch off: "dirac" (0), or "gaussian": only its prior is
             narrow, and `prune_` makes it 0. The optimum of p then is that of the prior alone,
             logit p = logit inclusion + KL(q || spike) - KL(q || slab).
         spike_scale: std of the gaussian spike, as a share of the slab's.
-        initial_inclusion: probability that a switch is on at first.
+        initial_inclusion: probability that a switch is on at first. None: 0.98, and 0.5 with
+            spike="gaussian", whose weights would spread over the slab while p is near 1, which
+            then is reason enough for p to stay there.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
         averaging: weight of the past in the running mean of optima.
-        learn_inclusion: set the prior probability to the mean of all p, after every epoch.
+        learn_inclusion: set the prior probability to the mean of all p, after every epoch once
+            switches move: not while `hold` lasts.
     """
 
     inclusion: float = 0.1
@@ -52,7 +58,7 @@ class SpikeSlab(VariationalMethod):
     layers: str = "all"
     spike: str = "dirac"
     spike_scale: float = 0.1
-    initial_inclusion: float = 0.98
+    initial_inclusion: float | None = None
     hold: float = 0.3
     step: float = 0.05
     averaging: float = 0.99
@@ -62,9 +68,9 @@ class SpikeSlab(VariationalMethod):
         super().__post_init__()
         for name in ("inclusion", "initial_inclusion"):
             value = getattr(self, name)
-            require_number(value, f"SpikeSlab.{name}", above=0)
-            if value >= 1:
-                raise PocketBayesError(f"SpikeSlab.{name} must be below 1; got {value}")
+            if name == "inclusion" or value is not None:
+                least = LEAST_INCLUSION
+                require_number(value, f"SpikeSlab.{name}", least=least, most=1 - least)
         require_choice(self.granularity, "SpikeSlab.granularity", GRANULARITIES)
         require_choice(self.layers, "SpikeSlab.layers", ("all", "first"))
         require_choice(self.spike, "SpikeSlab.spike", ("dirac", "gaussian"))
@@ -73,50 +79,74 @@ class SpikeSlab(VariationalMethod):
         require_number(self.step, "SpikeSlab.step", above=0, most=1)
         require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
 
+    @property
+    def _at_first(self) -> float:
+        """Probability that a switch is on at first."""
+        if self.initial_inclusion is not None:
+            return self.initial_inclusion
+        return 0.5 if self.spike == "gaussian" else 0.98
+
     def start(self, model: nn.Module) -> None:
-        """Puts a switch in front of every Gaussian that learns."""
+        """Puts a switch in front of every Gaussian that learns; an error changes nothing."""
+        chosen = [name for name, _ in named_posteriors(model)]
+        if self.layers == "first":
+            matrices = [name for name, q in named_posteriors(model) if len(q.shape) > 1]
+            chosen = (matrices or chosen)[:1]
+        for name, q in named_posteriors(model):
+            self._require_fit(model, name, as_own(q), name in chosen)
         super().start(model)
-        found = list(named_posteriors(model))
-        for name, q in found[:1] if self.layers == "first" else found:
+        for name, q in list(named_posteriors(model)):
             q = as_own(q)
-            if isinstance(q, Packed):
-                raise PocketBayesError(
-                    f"{name} is sparse already: spike-and-slab decides that itself, so start from "
-                    "a dense model"
-                )
-            if isinstance(q, Switched):
-                self._take_over_(q, name, self._layout(model, name, q))
-            elif isinstance(q, Gaussian) and is_trainable(q):
+            if name in chosen and isinstance(q, Switched):
+                self._take_over_(q)
+            elif name in chosen and isinstance(q, Gaussian) and is_trainable(q):
                 replace_posterior(model, name, self._switched(q, *self._layout(model, name, q)))
-            elif self.layers == "first":
-                raise PocketBayesError(
-                    f"{name}, the first layer's, does not learn, so it can have no switches: "
-                    'unfreeze it, or say layers="all"'
-                )
 
-    def _take_over_(self, q: Switched, name: str, layout: tuple[str, int]) -> None:
-        """Gives switches of an earlier run this one's prior; an error if they are of other kind."""
-        kind = NarrowSpike if self.spike == "gaussian" else Switched
-        if type(q) is not kind or (q.granularity, q.axis) != layout:
+    def _require_fit(self, model: nn.Module, name: str, q: Posterior, chosen: bool) -> None:
+        """An error if this posterior cannot be trained so."""
+        if not chosen and isinstance(q, Switched):
             raise PocketBayesError(
-                f"{name} has switches of another spike or granularity: call prune_ first, or start "
-                "from a model without switches"
+                f'{name} has switches of an earlier run, which layers="first" would leave as they '
+                f'are: say layers="all", or {WITHOUT_SWITCHES}'
             )
-        q.prior_log_odds.fill_(log_odds_of(self.inclusion))
+        if chosen and isinstance(q, Packed):
+            raise PocketBayesError(
+                f"{name} is sparse already: spike-and-slab decides that itself, so start from a "
+                "dense model, or train this one on with MeanField"
+            )
+        if chosen and isinstance(q, Switched):
+            kind = NarrowSpike if self.spike == "gaussian" else Switched
+            if type(q) is not kind or (q.granularity, q.axis) != self._layout(model, name, q):
+                raise PocketBayesError(
+                    f"{name} has switches of another spike or granularity: train on with those, or "
+                    f"{WITHOUT_SWITCHES}"
+                )
+        elif self.layers == "first" and chosen and not is_trainable(q):
+            raise PocketBayesError(
+                f"{name}, the first layer's, does not learn, so it can have no switches: "
+                'unfreeze it, or say layers="all"'
+            )
 
-    def _layout(self, model: nn.Module, name: str, q: Gaussian | Switched) -> tuple[str, int]:
+    def _take_over_(self, q: Switched) -> None:
+        """Gives switches of an earlier run this one's prior; they stand where they stood."""
+        q.prior_log_odds.fill_(log_odds_of(self.inclusion))
+        if isinstance(q, NarrowSpike):
+            q.spike_std.copy_(self.spike_scale * q.prior_std)
+
+    def _layout(self, model: nn.Module, name: str, q: Posterior) -> tuple[str, int]:
         """What a tensor's switches are for, and the axis that they lie along."""
-        if self.granularity == "weight" or q.mean.dim() < 2:
+        if self.granularity == "weight" or len(q.shape) < 2:
             return "weight", 0
         owner = model.get_submodule(name.rpartition(".")[0])
-        swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd)
+        swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd | nn.Embedding)
         return self.granularity, int((self.granularity == "input") != swapped)
 
     def _switched(self, q: Gaussian, granularity: str, axis: int) -> Switched:
         mean = q.mean.detach()
         groups = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
-        log_odds = mean.new_full(groups, log_odds_of(self.initial_inclusion))
-        prior = mean.new_tensor(log_odds_of(self.inclusion))
+        wide = at_least_single(mean.dtype)
+        log_odds = mean.new_full(groups, log_odds_of(self._at_first), dtype=wide)
+        prior = mean.new_tensor(log_odds_of(self.inclusion), dtype=wide)
         log_std, slab = q.log_std.detach().clone(), q.prior_std.clone()
         made = (q.mean, log_std, log_odds, slab, prior, granularity, axis)
         if self.spike == "gaussian":

@@ -6,9 +6,14 @@ from torch import nn
 
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.methods.base import VariationalMethod, unshare_
+from pocketbayes.methods.base import (
+    WITHOUT_SWITCHES,
+    VariationalMethod,
+    require_no_switches,
+    unshare_,
+)
 from pocketbayes.posteriors import Gaussian, Packed
-from pocketbayes.posteriors.conversions import as_log_uniform, is_trainable
+from pocketbayes.posteriors.conversions import as_log_uniform, as_own, is_trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +29,16 @@ class VariationalDropout(VariationalMethod):
     beta: float = 1.0
 
     def start(self, model: nn.Module) -> None:
-        """Puts the prior on every Gaussian that learns and has two axes or more."""
-        super().start(model)
-        unshare_(model)
-        for name, q in list(named_posteriors(model)):
-            if isinstance(q, Packed):
+        """Puts the prior on every Gaussian that learns and has two axes or more, or on none."""
+        require_no_switches(model, WITHOUT_SWITCHES)
+        for name, q in named_posteriors(model):
+            if isinstance(as_own(q), Packed):
                 raise PocketBayesError(
                     f"{name} is sparse already: variational dropout decides that itself, so start "
                     "from a dense model"
                 )
+        super().start(model)
+        unshare_(model)
+        for name, q in list(named_posteriors(model)):
             if isinstance(q, Gaussian) and is_trainable(q) and len(q.shape) > 1:
                 replace_posterior(model, name, as_log_uniform(q))

@@ -1,6 +1,6 @@
 """Weights that may not be there: a switch for each, or for a group, in front of a Gaussian."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -25,6 +25,7 @@ class SpikeSlab(Posterior):
 
     The switch is that of the weight, or of all weights along one place of `axis`: an input or an
     output of the layer. The prior is q = sigmoid(prior_log_odds) of N(0, prior_std^2), else 0.
+    Log-odds stay in float32 in a network of half precision, where p near 1 would be 1.
     """
 
     array_names: ClassVar[tuple[str, ...]] = (
@@ -45,12 +46,25 @@ class SpikeSlab(Posterior):
     ) -> None:
         super().__init__(prior_std, like=mean)
         self.mean = mean if isinstance(mean, nn.Parameter) else nn.Parameter(mean)
-        learns = self.mean.requires_grad
-        self.log_std, self.log_odds = nn.Parameter(log_std, learns), nn.Parameter(log_odds, learns)
-        self.register_buffer("prior_log_odds", prior_log_odds)
+        learns, wide = self.mean.requires_grad, at_least_single(mean.dtype)
+        self.log_std = nn.Parameter(log_std, learns)
+        self.log_odds = nn.Parameter(log_odds.to(wide), learns)
+        self.register_buffer("prior_log_odds", prior_log_odds.to(wide))
         layout = torch.tensor([GRANULARITIES.index(granularity), axis], device=mean.device)
         self.register_buffer("layout", layout)  # part of the state: no other one fits
         self.granularity, self.axis = granularity, axis
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves and converts, but for log-odds to half precision."""
+        wide = {id(t) for t in (self.log_odds, self.log_odds.grad, self.prior_log_odds)}
+
+        def applied(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            lost = id(tensor) in wide and at_least_single(made.dtype) != made.dtype
+            return tensor.to(made.device, at_least_single(made.dtype)) if lost else made
+
+        super()._apply(applied, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     @property
     def shape(self) -> torch.Size:
@@ -88,12 +102,15 @@ class SpikeSlab(Posterior):
 
     def expectation(self) -> Tensor:
         """E[w] = p mean."""
-        return self.each(self.inclusion) * self.mean
+        return (self.each(self.inclusion) * self.mean).to(self.mean.dtype)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """E[w] = p m and Var[w] = p v + p (1 - p) m^2, of each weight alone."""
-        _, variance = switched_moments(*self._open(), self.each(self.inclusion))
-        return self.expectation(), variance
+        mean, variance = self._wide_moments()
+        return mean.to(self.mean.dtype), variance.to(self.mean.dtype)
+
+    def _wide_moments(self) -> tuple[Tensor, Tensor]:
+        return switched_moments(*self._open(), self.each(self.inclusion))
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """One draw; where gradients are wanted, of Gaussians with the same moments.
@@ -101,15 +118,15 @@ class SpikeSlab(Posterior):
         A switch has no derivative, so it becomes p + sqrt(p (1 - p)) eps there, and a single
         weight with its own switch E[w] + sqrt(Var[w]) eps.
         """
-        if not torch.is_grad_enabled():
-            theta = reparameterised(self.mean, self.log_std, generator)
-            return theta * self.each(torch.bernoulli(self.inclusion, generator=generator))
-        if self.is_independent:
-            mean, variance = self.moments()
+        smooth = torch.is_grad_enabled()
+        if smooth and self.is_independent:
+            mean, variance = self._wide_moments()
             tiny = torch.finfo(variance.dtype).tiny
-            return reparameterised(mean, variance.clamp_min(tiny).log() / 2, generator)
+            drawn = reparameterised(mean, variance.clamp_min(tiny).log() / 2, generator)
+            return drawn.to(self.mean.dtype)
         theta = reparameterised(self.mean, self.log_std, generator)
-        return theta * self.each(soft_switch(self.inclusion, generator))
+        draw = soft_switch if smooth else torch.bernoulli
+        return theta * self.each(draw(self.inclusion, generator=generator)).to(theta.dtype)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """Sum over switches of p KL(slab || N(0, prior_std^2)) + KL(Bern(p) || Bern(q))."""
@@ -167,7 +184,7 @@ class NarrowSpike(SpikeSlab):
 
     def __init__(self, *others: Any, spike_std: float | Tensor) -> None:
         super().__init__(*others)
-        self.register_buffer("spike_std", torch.as_tensor(spike_std).to(self.mean.detach()))
+        self.register_buffer("spike_std", torch.as_tensor(spike_std).to(self.prior_std))
 
     @property
     def is_independent(self) -> bool:
@@ -207,6 +224,11 @@ class NarrowSpike(SpikeSlab):
         return cls(*_checked(arrays), spike_std=spike)
 
 
+def at_least_single(dtype: torch.dtype) -> torch.dtype:
+    """The same type, or float32 if it is half as wide."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def _checked(arrays: Mapping[str, Tensor]) -> tuple[Any, ...]:
     """The arguments of a posterior with switches, if these arrays fit each other."""
     mean, log_std, log_odds = (arrays[name].clone() for name in ("mean", "log_std", "log_odds"))
@@ -214,10 +236,11 @@ def _checked(arrays: Mapping[str, Tensor]) -> tuple[Any, ...]:
     prior, layout = arrays["prior_log_odds"].clone(), arrays["layout"]
     granularity, axis = _checked_layout(layout, mean.dim())
     wanted = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
-    if log_odds.dtype != mean.dtype or log_odds.shape != wanted:
+    types = (mean.dtype, at_least_single(mean.dtype))
+    if log_odds.dtype not in types or log_odds.shape != wanted:
         raise PocketBayesError(
             f"log_odds has shape {tuple(log_odds.shape)}; switches of each {granularity} need "
-            f"{tuple(wanted)}, in the type of the means"
+            f"{tuple(wanted)}, in the type of the means or, if that is half, in float32"
         )
     if prior.dim() or not prior.is_floating_point() or not prior.isfinite():
         raise PocketBayesError("prior_log_odds must be a single real number")
