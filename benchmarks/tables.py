@@ -15,9 +15,10 @@ from pages.costs import (
     stage_two,
     switch_update,
 )
+from pages.files import fuzz, pocket_file
 from pages.pruning import pruning
 from pages.sharing import sharing
-from pages.spike_slab import selection
+from pages.spike_slab import exact_inclusion, selection
 from pages.subspace import subspace
 from pages.training import baselines, defaults, demo, dense_vi, regressions
 from pages.uci import uci
@@ -27,8 +28,9 @@ NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
 
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
-    demo, baselines, subspace, sharing, selection, pruning, uci, switch_update, dense_vi, exchange,
-    mixture, stage_two, costs, data_speed, inference, defaults, regressions,
+    demo, baselines, subspace, sharing, selection, exact_inclusion, pruning, uci, switch_update,
+    dense_vi, pocket_file, fuzz, exchange, mixture, stage_two, costs, data_speed, inference,
+    defaults, regressions,
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def posterior(n=40_000, seed=0):
 def fitted(mean, std, entries=64, rate=1.0, side=256):
     grid = made_grid(mean, std, side)
     cells = filled_cells(mean, std, grid)
-    codebook = fitted_codebook(cells, entries, rate)
+    codebook = fitted_codebook(cells, entries, rate).codebook
     labels = assigned_entries(mean, std, codebook, rate, grid, cells)
     return codebook, labels, (grid, cells)
 

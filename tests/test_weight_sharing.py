@@ -1,5 +1,7 @@
 """The plan of sharing: who stands out, what an entry is, how many bytes it takes."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -196,6 +198,24 @@ def test_rate_trades_bits_for_nats():
     assert bits[0] > bits[1] > bits[2]
     assert nats[0] < nats[1] < nats[2]
     assert entries[0] > entries[1] > entries[2]
+
+
+def test_what_is_rare_in_the_network_may_be_cheap_in_one_tensor():
+    """Two tensors of different stds: nats + rate x nats of labels, coded by tensor, are fewer."""
+    generator = torch.Generator().manual_seed(0)
+    std = torch.cat([torch.full((20_000,), 0.05), torch.full((2_000,), 0.01)])
+    std = std * (1 + 0.05 * torch.rand(len(std), generator=generator))
+    mean = std * torch.randn(len(std), generator=generator)
+    parts = (slice(0, 20_000), slice(20_000, 22_000))
+    one, two = (planned_codebook(mean, std, 64, 0.3, p) for p in ((), parts))
+
+    def cost(plan):
+        m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
+        ratio = (std / s).square()
+        nats = float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).sum() / 2)
+        return nats + 0.3 * 8 * math.log(2) * coded_bytes(plan, parts)
+
+    assert cost(two) < 0.98 * cost(one)
 
 
 def test_a_weight_too_dear_for_any_entry_stays_whole():

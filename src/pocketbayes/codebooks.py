@@ -1,12 +1,14 @@
 """Plans of sharing that count bytes: a table chosen by rate and distortion, to fit a size."""
 
+from collections.abc import Sequence
 from math import log, log2
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pocketbayes.cells import Cells, chunks, filled_cells, made_grid
+from pocketbayes.cells import Cells, Grid, chunks, filled_cells, made_grid
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.rate_distortion import Codebook, assigned_entries, fitted_codebook
 from pocketbayes.weight_sharing import SIDE, Plan
@@ -14,22 +16,53 @@ from pocketbayes.weight_sharing import SIDE, Plan
 ENTRY_BITS = 64  # of the table: a mean and a log-std
 
 
-def planned_codebook(mean: Tensor, std: Tensor, entries: int, rate: float) -> Plan:
+def planned_codebook(
+    mean: Tensor, std: Tensor, entries: int, rate: float, parts: Sequence[slice] = ()
+) -> Plan:
     """A table chosen for bytes and nats together: see `rate_distortion`.
 
     A weight stays whole where its entry costs more than its own mean, std and place would.
+
+    Args:
+        mean: of all weights, one tensor after the other.
+        std: likewise.
+        entries: of the table, at most.
+        rate: nats of KL that one nat of label is worth.
+        parts: where the weights of each tensor stand; without them all are one.
     """
-    grid = made_grid(mean, std, SIDE)
-    cells = filled_cells(mean, std, grid)
-    codebook = fitted_codebook(cells, entries, rate)
-    label = assigned_entries(mean, std, codebook, rate, grid, cells)
+    return _planned(mean, std, _Places.of(mean, std, parts), entries, rate)
+
+
+class _Places(NamedTuple):
+    """Where weights lie in the (mean, std) plane, all together and tensor by tensor."""
+
+    grid: Grid
+    cells: Cells
+    parts: tuple[slice, ...]
+    tensors: tuple[Cells, ...]
+
+    @classmethod
+    def of(cls, mean: Tensor, std: Tensor, parts: Sequence[slice]) -> "_Places":
+        grid = made_grid(mean, std, SIDE)
+        parts = tuple(parts) or (slice(0, len(mean)),)
+        tensors = tuple(filled_cells(mean[part], std[part], grid) for part in parts)
+        return cls(grid, filled_cells(mean, std, grid), parts, tensors)
+
+
+def _planned(mean: Tensor, std: Tensor, places: _Places, entries: int, rate: float) -> Plan:
+    tables = fitted_codebook(places.cells, entries, rate, places.tensors)
     limit = rate * log(2) * bits_of_whole(len(mean))
-    outlier = (_costs(mean, std, label, codebook, rate) > limit).nonzero().flatten()
-    none = outlier.new_empty(0)
-    blank = mean.new_empty(0)
+    label, dear = [], []
+    for number, (part, cells) in enumerate(zip(places.parts, places.tensors, strict=True)):
+        own, mu, s = tables.of(number), mean[part], std[part]
+        label.append(assigned_entries(mu, s, own, rate, places.grid, cells))
+        dear.append(_costs(mu, s, label[-1], own, rate) > limit)
+    outlier = torch.cat(dear).nonzero().flatten()
+    none, blank = outlier.new_empty(0), mean.new_empty(0)
     pair = none.view(0, 1).expand(0, 2)
-    root = np.sqrt(codebook.variance)
-    return Plan(codebook.mean, root, label, outlier, none, pair, blank, None, rate)
+    book = tables.codebook
+    root = np.sqrt(book.variance)
+    return Plan(book.mean, root, torch.cat(label), outlier, none, pair, blank, None, rate)
 
 
 def bits_of_whole(weights: int) -> float:
@@ -51,48 +84,62 @@ def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: f
     return found
 
 
-def planned_to_fit(mean: Tensor, std: Tensor, entries: int, target: int) -> Plan:
+def planned_to_fit(
+    mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
+) -> Plan:
     """The table of smallest rate, to a few percent, whose weights take at most `target` bytes."""
-    rate = rate_for_bytes(mean, std, entries, target)
+    places = _Places.of(mean, std, parts)
+    rate = _rate_for_bytes(places, entries, target)
     while True:  # cells are coarser than weights, and know of no outliers
-        plan = planned_codebook(mean, std, entries, rate)
-        if coded_bytes(plan) <= target:
+        plan = _planned(mean, std, places, entries, rate)
+        if coded_bytes(plan, places.parts) <= target:
             return plan
         rate *= 1.05
 
 
-def coded_bytes(plan: Plan) -> float:
-    """Bytes of labels at their entropy, of outliers with their places, and of the table."""
+def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
+    """Bytes of each tensor's labels at their entropy, of outliers with places, of the table."""
     plain = torch.ones(len(plan.label), dtype=torch.bool, device=plan.label.device)
     plain[plan.outlier] = False
-    labels = coded_bits(plan.label[plain], len(plan.mean))
+    labels = sum(
+        coded_bits(plan.label[part][plain[part]], len(plan.mean))
+        for part in parts or (slice(0, len(plain)),)
+    )
     whole = len(plan.outlier) * bits_of_whole(len(plan.label))
     return (labels + whole + ENTRY_BITS * len(plan.mean)) / 8
 
 
-def rate_for_bytes(mean: Tensor, std: Tensor, entries: int, target: int, steps: int = 10) -> float:
+def rate_for_bytes(
+    mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
+) -> float:
     """About the smallest rate at which labels and table fit into `target` bytes, by bisection.
 
     They are counted on cells instead of weights.
     """
-    grid = made_grid(mean, std, SIDE)
-    cells = filled_cells(mean, std, grid)
+    return _rate_for_bytes(_Places.of(mean, std, parts), entries, target)
+
+
+def _rate_for_bytes(places: _Places, entries: int, target: int, steps: int = 10) -> float:
     low, high = log(1e-5), log(1e3)
-    if _bits_on_cells(cells, entries, np.exp(high)) > 8 * target:
+    if _bits_on_cells(places, entries, np.exp(high)) > 8 * target:
+        weights = int(places.cells.size.sum())
         raise PocketBayesError(
-            f"target_bytes={target} is less than the smallest table for {len(mean)} weights"
+            f"target_bytes={target} is less than the smallest table for {weights} weights"
         )
     for _ in range(steps):
         middle = (low + high) / 2
-        fits = _bits_on_cells(cells, entries, np.exp(middle)) <= 8 * target
+        fits = _bits_on_cells(places, entries, np.exp(middle)) <= 8 * target
         low, high = (low, middle) if fits else (middle, high)
     return float(np.exp(high))
 
 
-def _bits_on_cells(cells: Cells, entries: int, rate: float) -> float:
-    codebook = fitted_codebook(cells, entries, rate, tolerance=1e-4)
-    share = codebook.share
-    return float(-(share * np.log2(share)).sum() * cells.size.sum()) + ENTRY_BITS * len(share)
+def _bits_on_cells(places: _Places, entries: int, rate: float) -> float:
+    tables = fitted_codebook(places.cells, entries, rate, places.tensors, tolerance=1e-4)
+    bits = [
+        -(share * np.log2(share)).sum() * cells.size.sum()
+        for share, cells in zip(tables.share, places.tensors, strict=True)
+    ]
+    return float(sum(bits)) + ENTRY_BITS * len(tables.codebook.share)
 
 
 def coded_bits(label: Tensor, entries: int) -> float:

@@ -96,7 +96,7 @@ def _draw_plane(
         parts = np.concatenate(outliers), np.concatenate(blends)
         draw_plane(axes, (mean, std), *parts, components=(entries, None))
         return
-    plan = method.planned(*(torch.from_numpy(t).float() for t in (mean, std)))
+    plan = method.planned(torch.from_numpy(mean).float(), torch.from_numpy(std).float())
     parts = plan.outlier.numpy(), plan.blend.numpy()
     ellipses = (
         (np.stack([plan.mean, plan.std], 1), None)

@@ -9,6 +9,7 @@ and m_k, v_k, pi_k are fitted to the weights that chose k. The KL is linear in m
 t_i = s_i^2 + mu_i^2 up to a term without k, so the mean over a cell of points is exact.
 """
 
+from collections.abc import Sequence
 from math import log
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from pocketbayes.cells import CHUNK, Array, Cells, Grid, cell_numbers, chunks, r
 from pocketbayes.mixture import split_labels
 
 _DROPPED = 1e-9  # share below which an entry is dropped
+_UNSEEN = 1e-7  # share, in a tensor, of an entry that none of its weights has chosen
 _BLOCK = 1 << 14
 
 
@@ -47,29 +49,63 @@ def statistics_of(cells: Cells) -> Statistics:
     return Statistics(cells.size, mean, mean**2 + xx + std**2 + yy)
 
 
+class Tables(NamedTuple):
+    """One table for all tensors, and the share that each entry has in each of them."""
+
+    codebook: Codebook
+    share: Array  # (tensors, entries)
+
+    def of(self, tensor: int) -> Codebook:
+        """The table as one tensor sees it."""
+        return self.codebook._replace(share=self.share[tensor])
+
+
 def fitted_codebook(
-    cells: Cells, entries: int, rate: float, iterations: int = 100, tolerance: float = 1e-6
-) -> Codebook:
+    cells: Cells,
+    entries: int,
+    rate: float,
+    tensors: Sequence[Cells] = (),
+    iterations: int = 100,
+    tolerance: float = 1e-6,
+) -> Tables:
     """Alternates choice and fit from a kd-split until the cost falls no more; empty entries go.
+
+    A file codes each tensor's labels by their own frequencies: what is rare in the network may be
+    common in one layer, and cheap there. So an entry k costs a weight of tensor t -log pi_kt.
 
     Args:
         cells: weights in the (mean, std) plane.
         entries: at most; the rate decides how many are left.
         rate: nats of KL that one nat of index is worth; 0 ignores the index.
+        tensors: the same weights, tensor by tensor; without them all are one.
         iterations: at most.
         tolerance: stops when the cost per weight falls by less.
     """
-    data = statistics_of(cells)
-    codebook = refitted(data, split_labels(cells, entries), entries)
-    last = np.inf
+    data = [statistics_of(part) for part in tensors or [cells]]
+    codebook = refitted(statistics_of(cells), split_labels(cells, entries), entries)
+    tables = Tables(codebook, np.tile(codebook.share, (len(data), 1)))
+    total, last = sum(part.size.sum() for part in data), np.inf
     for _ in range(iterations):
-        choice, value = chosen(data, codebook, rate)
-        cost = float(data.size @ value / data.size.sum())
-        codebook = refitted(data, choice, len(codebook.share))
+        found = [chosen(part, tables.of(t), rate) for t, part in enumerate(data)]
+        cost = sum(float(p.size @ value) for p, (_, value) in zip(data, found, strict=True)) / total
+        tables = _refitted_tables(data, [choice for choice, _ in found], len(codebook.share))
+        codebook = tables.codebook
         if last - cost < tolerance:
             break
         last = cost
-    return codebook
+    return tables
+
+
+def _refitted_tables(
+    data: Sequence[Statistics], choices: Sequence[NDArray[np.int64]], entries: int
+) -> Tables:
+    """The table fitted to all tensors, and the shares of its entries in each."""
+    joined = Statistics(*(np.concatenate(arrays) for arrays in zip(*data, strict=True)))
+    counts = [np.bincount(c, p.size, entries) for p, c in zip(data, choices, strict=True)]
+    kept = sum(counts) > _DROPPED * joined.size.sum()
+    codebook = refitted(joined, np.concatenate(choices), entries)
+    share = np.stack([count[kept] / max(count.sum(), 1) for count in counts])
+    return Tables(codebook, np.maximum(share, _UNSEEN))
 
 
 def refitted(data: Statistics, choice: NDArray[np.int64], entries: int) -> Codebook:

@@ -21,7 +21,7 @@ from pocketbayes.codec.tokens import Integers
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
-_FEW = 0.2  # of all numbers
+_FEW = 0.5  # of all numbers
 
 
 def _encode_integers(arrays: Arrays, job: Job) -> Coded | None:

@@ -1,5 +1,6 @@
 """Stochastic weight sharing: all weights look into one small table of Gaussians."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
@@ -147,7 +148,7 @@ class Sharing(VariationalMethod):
         mean, std = _joined(own)
         needed = self.objective == "mixture" and self._asks_for_gradients
         gradient = _in_a_row(own, beginning.mean_gradients()) if needed else None
-        plan = self.planned(mean, std, gradient)
+        plan = self.planned(mean, std, gradient, _parts(own))
         plan = agreed_object(plan.on(torch.device("cpu"))).on(mean.device)
         parts = dict(zip(own, _parts(own), strict=True))
         plan = plan.keeping_whole(_padding(model, own, parts))
@@ -161,13 +162,19 @@ class Sharing(VariationalMethod):
     def _asks_for_gradients(self) -> bool:
         return self.outlier_gradient > 0 or (self.merge != "none" and self.merge_gradient < 1)
 
-    def planned(self, mean: Tensor, std: Tensor, gradient: Tensor | None = None) -> Plan:
-        """The table for these weights, and what each of them is in it."""
+    def planned(
+        self,
+        mean: Tensor,
+        std: Tensor,
+        gradient: Tensor | None = None,
+        parts: Sequence[slice] = (),
+    ) -> Plan:
+        """The table for these weights, and what each of them is in it; `parts` are the tensors."""
         if self.objective == "mixture":
             return planned_mixture(mean, std, gradient, self.rules())
         if self.target_bytes is not None:
-            return planned_to_fit(mean, std, self.components, self.target_bytes)
-        return planned_codebook(mean, std, self.components, self.rate)
+            return planned_to_fit(mean, std, self.components, self.target_bytes, parts)
+        return planned_codebook(mean, std, self.components, self.rate, parts)
 
     def rules(self) -> Rules:
         """The thresholds of the mixture alone."""

@@ -1,0 +1,53 @@
+"""The file."""
+
+from typing import Any
+
+from pages.common import origins, rows, table
+
+
+def pocket_file() -> str:
+    """Bytes, bounds, seconds and memory of save and load."""
+    found = rows("pocket_file")
+    lines = [
+        [
+            row["model"],
+            row["row"],
+            f"{row['bytes']:,}",
+            f"{row['bits_back_bytes']:,.0f}",
+            f"{100 * row['over_bound']:.2f}%, worst {100 * row['worst_over_bound']:.2f}%",
+            f"{row['save_seconds']:.1f} s",
+            f"{row['load_seconds']:.1f} s",
+            f"{row['save_peak_ratio']:.2f} x, {row['load_peak_ratio']:.2f} x",
+        ]
+        for row in found
+    ]
+    head = [
+        "model", "stored", "bytes", "bits-back limit", "over the entropy bound", "save", "load",
+        "peak memory, save and load",
+    ]  # fmt: skip
+    return (
+        "## What a file takes\n\n"
+        "A drawn posterior (see stage_two.py) unless a file is named. The bound is that of the "
+        "entropy of all numbers that are coded; the worst section is that of more than 10,000 "
+        "bytes. Memory is the model's own and all that save or load takes, over the model's. "
+        f"Meant: 1%, 5 s, 3 s, 1.5 x.\n\n{origins(found)}\n" + table(head, lines)
+    )
+
+
+def fuzz() -> str:
+    """Hostile files."""
+    found = rows("fuzz")
+    head = ["engine", "mutations", "refused", "loaded", "findings", "peak memory"]
+    return (
+        "## Hostile files\n\n"
+        "Small files of every method, changed at random in description or coded bytes, with a "
+        "right checksum. A finding is anything but a model or a `FormatError`, or takes 2 s.\n\n"
+        f"{origins(found)}\n" + table(head, [_fuzzed(row) for row in found])
+    )
+
+
+def _fuzzed(row: dict[str, Any]) -> list[str]:
+    known = row["outcomes"]
+    others = row["mutations"] - known.get("refused", 0) - known.get("model", 0)
+    numbers = (row["mutations"], known.get("refused", 0), known.get("model", 0), others)
+    return [row["engine"], *(f"{n:,}" for n in numbers), f"{row['peak_bytes'] / 1e6:.0f} MB"]
