@@ -99,7 +99,7 @@ def test_files_of_half_precision_keep_float32_log_odds(spike, dtype, tmp_path):
     with torch.no_grad():
         for q in posteriors(model).values():
             q.log_odds.normal_()
-    pb.save(model, tmp_path / "m.pocket")
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
     net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)).to(dtype)
     back = posteriors(pb.load(tmp_path / "m.pocket", net))
     for name, q in posteriors(model).items():
