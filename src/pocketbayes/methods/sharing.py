@@ -62,8 +62,8 @@ class Sharing(VariationalMethod):
         merge_variance: the same of the components' variance. The paper gives no value.
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
         target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
-            weights of an ideal code (labels at their entropy, outliers, the table) fit; overrides
-            `rate`. Not the size of the file, in which labels are not coded yet.
+            weights of an ideal code (each tensor's labels at their entropy, outliers, the table)
+            fit; overrides `rate`. The file comes close, and has all that is deterministic besides.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
