@@ -50,7 +50,7 @@ class _Places(NamedTuple):
 
 
 def _planned(mean: Tensor, std: Tensor, places: _Places, entries: int, rate: float) -> Plan:
-    tables = fitted_codebook(places.cells, entries, rate, places.tensors)
+    tables = fitted_codebook(places.cells, entries, rate, places.tensors, tolerance=2e-5)
     limit = rate * log(2) * bits_of_whole(len(mean))
     label, dear = [], []
     for number, (part, cells) in enumerate(zip(places.parts, places.tensors, strict=True)):

@@ -82,7 +82,10 @@ def fitted_codebook(
         tolerance: stops when the cost per weight falls by less.
     """
     data = [statistics_of(part) for part in tensors or [cells]]
-    codebook = refitted(statistics_of(cells), split_labels(cells, entries), entries)
+    if len(data) > 1:  # most entries go at once where all weights are one tensor, which is fast
+        codebook = fitted_codebook(cells, entries, rate / 4, (), 30, 1e-4).codebook
+    else:
+        codebook = refitted(statistics_of(cells), split_labels(cells, entries), entries)
     tables = Tables(codebook, np.tile(codebook.share, (len(data), 1)))
     total, last = sum(part.size.sum() for part in data), np.inf
     for _ in range(iterations):

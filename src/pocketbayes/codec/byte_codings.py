@@ -114,7 +114,8 @@ def _through_halves(inner: Coding) -> Coding:
 
     def decode(data: bytes, job: Job) -> Arrays:
         found = inner.decode(data, _half_job(job))
-        return [half.astype(storage_type(s)) for half, s in zip(found, job.specs, strict=True)]
+        with np.errstate(invalid="ignore"):  # a NaN that signals, in a file of somebody's making
+            return [half.astype(storage_type(s)) for half, s in zip(found, job.specs, strict=True)]
 
     return Coding(encode, decode)
 
