@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 from pocketbayes.codec.container import packed, unpacked
 from pocketbayes.methods import METHODS
+from pocketbayes.models import build_network
 
 _SLOW = 2.0
 _STRANGE: tuple[Any, ...] = (
@@ -69,7 +70,7 @@ def good_files() -> dict[str, bytes]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, kind in METHODS.items():
-            model = pb.bayesianize_(pb_network())
+            model = pb.bayesianize_(network())
             own = {"density": 0.5} if name in ("rigl", "subspace") else {}
             own = {"least_members": 1, "blend_beyond": 2.0} if name == "sharing" else own
             model = pb.fit(model, loader, kind(**own), epochs=1, progress=False).model
@@ -80,9 +81,7 @@ def good_files() -> dict[str, bytes]:
     return found
 
 
-def pb_network() -> nn.Module:
-    from pocketbayes.models import build_network
-
+def network() -> nn.Module:
     return build_network("mlp", input_shape=(6,), num_outputs=2, hidden=(8,), dropout=0.2)
 
 

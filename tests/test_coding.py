@@ -152,6 +152,16 @@ def test_more_symbols_than_the_lanes_may_hold_are_refused_at_once():
         list(decoded_integers(data, [10**12]))
 
 
+@pytest.mark.parametrize("value", [1 << 52, -(1 << 52), -(1 << 63)])
+def test_literals_that_no_writer_makes_are_refused(value):
+    good = coded_integers([np.array([7])], smooth=False).data
+    size, literal = len(varints(np.array([7]))), varints(np.array([value]))
+    head = np.frombuffer(good[:12], "<u4").copy()
+    head[2] = len(literal)
+    with pytest.raises(FormatError, match="too large"):
+        list(decoded_integers(head.tobytes() + good[12:-size] + literal, [1], smooth=False))
+
+
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-3, 0.1])
 def test_no_weight_changes_by_more_than_the_tolerance(tolerance):
     """KL(N(m, s^2) || N(m', s'^2)) by its definition, at a million weights of every size."""

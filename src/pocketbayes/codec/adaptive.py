@@ -22,6 +22,7 @@ from pocketbayes.codec.rans import (
     encoded,
 )
 from pocketbayes.codec.tokens import (
+    MOST,
     Integers,
     Tokens,
     bits_in,
@@ -197,7 +198,10 @@ def _opened(data: bytes) -> tuple[Decoder, Integers, memoryview]:
     coded, rest = cut(rest, 4 * words)
     unknown, rest = cut(rest, literals)
     numbers = (np.frombuffer(states, "<u8"), np.frombuffer(coded, "<u4"))
-    return Decoder(*(n.astype(np.uint64) for n in numbers)), varints_in(unknown), rest
+    known = varints_in(unknown)
+    if ((known <= -MOST) | (known >= MOST)).any():
+        raise FormatError("a number is too large")
+    return Decoder(*(n.astype(np.uint64) for n in numbers)), known, rest
 
 
 def cut(data: memoryview, size: int) -> tuple[memoryview, memoryview]:

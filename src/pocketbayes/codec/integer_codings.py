@@ -16,8 +16,7 @@ from pocketbayes.codec.adaptive import (
 )
 from pocketbayes.codec.arrays import Spec, storage_type
 from pocketbayes.codec.jobs import Arrays, Coding, Job, counts
-from pocketbayes.codec.steps import MOST
-from pocketbayes.codec.tokens import Integers
+from pocketbayes.codec.tokens import MOST, Integers
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 

@@ -67,7 +67,7 @@ def grouped(specs: Mapping[str, Spec], families: Mapping[str, str]) -> dict[str,
 
 
 def _role(section: str) -> str:
-    return section.split("/")[1] if "/" in section else section
+    return section.split("/")[1]
 
 
 def _partner(section: str) -> str | None:

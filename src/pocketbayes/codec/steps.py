@@ -16,11 +16,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.tokens import Integers
+from pocketbayes.codec.tokens import MOST, Integers
 from pocketbayes.errors import FormatError
 
 Floats = NDArray[np.floating]
-MOST = 1 << 52  # larger integers are not exact as floats
 MOST_LOG_STD = 600.0
 _DIGITS = Context(prec=25)
 

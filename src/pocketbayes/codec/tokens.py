@@ -14,6 +14,7 @@ from pocketbayes.errors import FormatError
 
 Integers = NDArray[np.int64]
 
+MOST = 1 << 52  # larger integers are not exact as floats
 _DIRECT, _LEADING = 4, 3  # bits
 _MOST = (1 << _DIRECT) + ((52 - _DIRECT) << _LEADING)
 
