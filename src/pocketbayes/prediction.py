@@ -17,7 +17,8 @@ from pocketbayes.environment import restored_mode
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
 from pocketbayes.layers import bayesian_modules, drawing_by
-from pocketbayes.posteriors.table import tables_with_passes
+from pocketbayes.posteriors.joint_draws import JointDraw, joint_draws
+from pocketbayes.posteriors.table import Table, tables_with_passes
 from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 from pocketbayes.randomness import isolated_randomness, seed_everything
 from pocketbayes.reuse import repeated_input
@@ -117,11 +118,11 @@ def _passes(model: nn.Module, num_samples: int, estimator: str | None) -> list[n
 def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
     """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
     outputs, copy = [], x.clone()
-    tables = {id(network): tables_with_passes(network) for network in passes}
     with repeated_input(copy):
+        with_passes = {network: _with_passes(network) for network in dict.fromkeys(passes)}
         for network in passes:
-            for table in tables[id(network)]:
-                table.begin_pass()
+            for drawn in with_passes[network]:
+                drawn.begin_pass()
             version = copy._version
             with explained_failure(x):
                 outputs.append(require_tensor(network(copy)))
@@ -129,6 +130,17 @@ def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
                 copy.copy_(x)
     draws = torch.stack(outputs)
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
+
+
+def _with_passes(network: nn.Module) -> list[Table | JointDraw]:
+    """What is drawn once in a pass of the network."""
+    asked = [
+        layer.posterior(name)
+        for _, layer in bayesian_modules(network)
+        for name in layer.posteriors
+        if layer.estimator == "weight" or not layer.posterior(name).is_independent
+    ]
+    return [*tables_with_passes(network), *joint_draws(asked)]
 
 
 def _class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPrediction:

@@ -48,6 +48,12 @@ def remembered(key: Hashable, compute: Callable[[], Value]) -> Value:
     return repetition.known[key]  # type: ignore[no-any-return]
 
 
+def recalled(key: Hashable) -> Any:
+    """What was computed for this key since the repetition began; None: nothing."""
+    repetition = _repetition()
+    return None if repetition is None else repetition.known.get(key)
+
+
 def is_repeated(x: Tensor) -> bool:
     """Whether `x` is (a view of) the input that the network is repeated on, still as it was."""
     repetition = _repetition()

@@ -30,7 +30,7 @@ from pocketbayes.posteriors.parts import (
 )
 from pocketbayes.posteriors.structures import LAYOUTS, placed_units, unit_layout
 from pocketbayes.posteriors.table import Table, looked_up, overwritten
-from pocketbayes.reuse import remembered
+from pocketbayes.reuse import recalled, remembered
 
 
 class Shared(Posterior):
@@ -156,20 +156,21 @@ class Shared(Posterior):
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """One draw; a blend first chooses which of its two entries it is this time."""
-        draw = self._drawn_apart if self.is_independent else self._drawn_together
-        return self.placed(draw(generator))
+        joint = recalled(("joint draw", self.table)) if generator is None else None
+        values = None if joint is None else joint.part_of(self)
+        if values is None:
+            draw = self._drawn_apart if self.is_independent else self._drawn_together
+            values = draw(generator)
+        return self.placed(values)
 
     def _drawn_apart(self, generator: torch.Generator | None) -> Tensor:
-        values = noisy(*remembered(("own", self.label), self._own), generator)
+        mean = self._of_weights(self.table.mean, self.outlier_mean)
+        std = self._of_weights(self.table.log_std.exp(), self.outlier_log_std.exp())
+        values = noisy(mean, std, generator)
         if len(self.blend) == 0:
             return values
         blended = self.table.drawn_apart(self._chosen_labels(generator), generator)
         return overwritten(values, self.blend, blended)
-
-    def _own(self) -> tuple[Tensor, Tensor]:
-        """Mean and std of every weight; those of blends mean nothing."""
-        mean = self._of_weights(self.table.mean, self.outlier_mean)
-        return mean, self._of_weights(self.table.log_std.exp(), self.outlier_log_std.exp())
 
     def _drawn_together(self, generator: torch.Generator | None) -> Tensor:
         entries = self.table.drawn_together(self, generator)
@@ -182,17 +183,7 @@ class Shared(Posterior):
 
     def _of_weights(self, entries: Tensor, own: Tensor) -> Tensor:
         """For every weight the value of its entry or, of an outlier, its own."""
-        if torch.is_grad_enabled():
-            values = looked_up(entries, self.label.int())
-            return overwritten(values, self.outlier, own)
-        label = remembered(("label", self.label), self._numbered)
-        return torch.cat([entries, own]).index_select(0, label)
-
-    def _numbered(self) -> Tensor:
-        """Labels, those of outliers counted on from the last entry."""
-        behind = torch.arange(len(self.outlier), dtype=torch.int32, device=self.label.device)
-        label = self.label.to(torch.int32, copy=True)
-        return label.index_copy_(0, self.outlier, behind + len(self.table))
+        return overwritten(looked_up(entries, self.label.int()), self.outlier, own)
 
     def _chosen_labels(self, generator: torch.Generator | None) -> Tensor:
         """The entry that each blend is this time."""

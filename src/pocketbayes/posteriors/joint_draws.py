@@ -1,0 +1,90 @@
+"""One draw of everything that shares a table, for a network that runs on the same input again.
+
+A GPU spends longer on starting a dozen small computations per layer than on doing them; here they
+are done once for the whole network.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from pocketbayes.posteriors.base import Posterior
+from pocketbayes.posteriors.gaussian import noisy
+from pocketbayes.posteriors.shared import Shared
+from pocketbayes.posteriors.table import Table
+from pocketbayes.reuse import remembered
+
+
+class JointDraw:
+    """All weights of some posteriors in a row, drawn together when the first of them asks.
+
+    Each posterior gets its part once in a pass; one that asks again draws for itself.
+    """
+
+    def __init__(self, posteriors: Sequence[Shared]) -> None:
+        self._posteriors, self._table = posteriors, posteriors[0].table
+        self._counts = [q.num_active for q in posteriors]
+        places = zip(posteriors, _starts(self._counts), strict=True)
+        self._blend = torch.cat([q.blend + start for q, start in places])
+        self._pair = torch.cat([q.blend_label.int() for q in posteriors]).t().contiguous()
+        self._share = torch.cat([q.blend_share for q in posteriors])
+        self._label = torch.cat(list(_labels(posteriors, len(self._table))))
+        self._mean = torch.cat([self._table.mean, *(q.outlier_mean for q in posteriors)])
+        log_std = torch.cat([self._table.log_std, *(q.outlier_log_std for q in posteriors)])
+        self._std = log_std.exp()
+        self._parts: dict[Shared, Tensor] | None = None
+
+    def begin_pass(self) -> None:
+        """Forgets the last draw."""
+        self._parts = None
+
+    def part_of(self, posterior: Shared) -> Tensor | None:
+        """The values of this posterior's weights in this pass, unless it had them already."""
+        if self._parts is None:
+            values = torch.split(self._drawn(), self._counts)
+            self._parts = dict(zip(self._posteriors, values, strict=True))
+        return self._parts.pop(posterior, None)
+
+    def _drawn(self) -> Tensor:
+        """All weights; a blend first chooses which of its two entries it is this time."""
+        chance = torch.rand(len(self._share), device=self._share.device)
+        chosen = torch.where(chance < self._share, self._pair[0], self._pair[1])
+        if self._table.draw == "independent":
+            values, blended = noisy(*self._own, None), noisy(*self._entries(chosen), None)
+        else:
+            entries = noisy(self._mean, self._std, None)
+            values, blended = (entries.index_select(0, k) for k in (self._label, chosen))
+        return values.index_copy_(0, self._blend, blended)
+
+    @cached_property
+    def _own(self) -> tuple[Tensor, Tensor]:
+        """Mean and std of every weight; those of blends mean nothing."""
+        return self._entries(self._label)
+
+    def _entries(self, label: Tensor) -> tuple[Tensor, Tensor]:
+        return self._mean.index_select(0, label), self._std.index_select(0, label)
+
+
+def joint_draws(posteriors: Iterable[Posterior]) -> list[JointDraw]:
+    """A draw for each table that some of these look into, known to them in this repetition."""
+    by_table: dict[Table, list[Shared]] = {}
+    for q in dict.fromkeys(posteriors):
+        if isinstance(q, Shared):
+            by_table.setdefault(q.table, []).append(q)
+    return [remembered(("joint draw", t), partial(JointDraw, qs)) for t, qs in by_table.items()]
+
+
+def _labels(posteriors: Sequence[Shared], entries: int) -> Iterator[Tensor]:
+    """Labels, those of outliers counted on from the last entry."""
+    firsts = _starts([len(q.outlier) for q in posteriors])
+    for q, first in zip(posteriors, firsts, strict=True):
+        behind = torch.arange(len(q.outlier), dtype=torch.int32, device=q.label.device)
+        label = q.label.to(torch.int32, copy=True)
+        yield label.index_copy_(0, q.outlier, behind + (entries + first))
+
+
+def _starts(counts: Sequence[int]) -> list[int]:
+    return [0, *accumulate(counts)][:-1]
