@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import torch
+import recurrent  # noqa: F401  (adds the network "lstm")
 from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
 from record import append_result
 
