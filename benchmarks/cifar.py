@@ -153,8 +153,11 @@ def measure(
 
 
 def settings(a: argparse.Namespace) -> dict[str, Any]:
-    """All arguments but where the data lies; of a file only its name."""
-    known = {name: value for name, value in vars(a).items() if name != "root"}
+    """All arguments but where data and models lie; of a file only its name."""
+    known = {name: value for name, value in vars(a).items() if name not in ("root", "files")}
+    for name, value in known.items():
+        if isinstance(value, list):
+            known[name] = [item.name if isinstance(item, Path) else item for item in value]
     if known.get("weights"):
         known["weights"] = Path(known["weights"]).name
     return known

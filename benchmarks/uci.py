@@ -9,6 +9,7 @@ training rows instead of the test rows: for choosing settings.
 """
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +37,8 @@ def main() -> None:
     made.add_argument("--sets", nargs="*")
     made.add_argument("--splits", type=int, default=5)
     made.add_argument("--density", type=float, default=0.1)
-    made.add_argument("--width", type=int, default=50)
+    made.add_argument("--hidden", nargs="+", type=int, default=[100, 100])
+    made.add_argument("--tune", type=float, default=0.5, help="part of the steps after pruning")
     made.add_argument("--steps", type=int, default=3000, help="optimiser steps, about")
     made.add_argument("--beta", type=float, default=0.3)
     made.add_argument("--prior-std", type=float, default=0.3)
@@ -84,7 +86,9 @@ def opened(arrays: Any, name: str, number: int, validation: bool) -> Split:
 def network(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     inputs = split.train[0].shape[1]
-    net = nn.Sequential(nn.Linear(inputs, a.width), nn.ReLU(), nn.Linear(a.width, 1))
+    widths = [inputs, *a.hidden]
+    layers = [(nn.Linear(i, o), nn.ReLU()) for i, o in itertools.pairwise(widths)]
+    net = nn.Sequential(*itertools.chain.from_iterable(layers), nn.Linear(widths[-1], 1))
     return pb.bayesianize_(net, prior_std=a.prior_std)
 
 
@@ -108,10 +112,10 @@ def dense(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
 def sparse(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
     rates = {"beta": a.beta, "std_lr": a.std_lr}
     method = pb.SpikeSlab(inclusion=a.inclusion, lr=a.lr, **rates)
-    model = trained(a, split, network(a, split, seed), method, 0.7, seed)
+    model = trained(a, split, network(a, split, seed), method, 1 - a.tune, seed)
     pb.prune_(model, a.density)
     method = pb.MeanField(lr=a.lr / 2, warmup=0.0, **rates)
-    return trained(a, split, model, method, 0.3, seed)
+    return trained(a, split, model, method, a.tune, seed)
 
 
 def scores(model: nn.Module, split: Split) -> dict[str, Any]:

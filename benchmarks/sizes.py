@@ -1,0 +1,127 @@
+"""Real file sizes of trained networks, and what they are worth after loading.
+
+    python benchmarks/sizes.py --root DATA --files FOLDER --parent mean-field --epochs 200
+        --beta 0.003
+    python benchmarks/sizes.py --root DATA --files FOLDER --parent subspace --density 0.05
+        --epochs 200 --beta 0.01 --weight-decay 0.002 --estimator weight
+    python benchmarks/sizes.py --root DATA --files FOLDER --compress FOLDER/mean-field-0.pocket
+        --target-bytes 1000000 500000 --epochs 10 --beta 0.003
+
+The first two train a network, measure it as it is and as it comes back from its file, and keep the
+file. The third makes that smaller: its weights share a table by rate and distortion, with the rate
+at which the whole file has the wanted size; measured from the new file before and after training
+on.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from cifar import Sets, fitted, measure, open_sets, parser, settings, train
+from record import append_result
+
+import pocketbayes as pb
+from pocketbayes.methods import METHODS, Method
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--files", type=Path, required=True, help="folder for the models")
+    made.add_argument("--parent", choices=("mean-field", "subspace"))
+    made.add_argument("--density", type=float, default=0.05, help="of a subspace")
+    made.add_argument("--estimator", default="lrt")
+    made.add_argument("--seeds", nargs="+", type=int, default=[0])
+    made.add_argument("--compress", nargs="+", type=Path, default=[])
+    made.add_argument("--target-bytes", nargs="+", type=int, default=[500_000])
+    made.add_argument("--components", type=int, default=500)
+    made.add_argument("--share-lr", type=float, default=1e-4)
+    made.add_argument("--share-std-lr", type=float, default=1e-3)
+    made.add_argument("--reassign-every", type=int, default=0)
+    made.add_argument("--table", default="sizes")
+    a = made.parse_args()
+    a.files.mkdir(exist_ok=True, parents=True)
+    sets = open_sets(a)
+    for seed in a.seeds if a.parent else ():
+        make_parent(a, sets, seed)
+    for path in a.compress:
+        for target in a.target_bytes:
+            compress(a, sets, path, target)
+
+
+def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
+    """One trained network, as it is and as its file gives it back."""
+    result, cost = train(a, parent_method(a), sets, seed, a.estimator)
+    known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": a.model}
+    found = measure(a, result.model, sets, a.estimator)
+    append_result(a.table, **known, **cost, stage="trained", kl_nats=kl(result.model), **found)
+    report(a, sets, result.model, a.files / f"{a.parent}-{seed}.pocket", known | {"stage": "file"})
+
+
+def parent_method(a: argparse.Namespace) -> Method:
+    rates = {"optimizer": "sgd", "lr": a.lr, "weight_decay": a.weight_decay, "beta": a.beta}
+    rates |= {"std_lr": a.std_lr, "std_init": a.std_init}
+    return METHODS[a.parent](**rates | ({"density": a.density} if a.parent == "subspace" else {}))
+
+
+def kl(model: torch.nn.Module) -> float:
+    with torch.no_grad():
+        return float(pb.kl(model))
+
+
+def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None:
+    """The smaller models made of one file."""
+    known = {"row": "rate-distortion", "parent": path.stem, "target_bytes": target}
+    known |= {"settings": settings(a), "model": a.model, "seed": 0}
+    begin = time.perf_counter()
+    method, model, size = shared_to_fit(a, sets, path, target)
+    known |= {"share_seconds": time.perf_counter() - begin, "rate_target": method.target_bytes}
+    name = f"{path.stem}-{target}"
+    report(a, sets, model, a.files / f"{name}-shared.pocket", known | {"stage": "shared"})
+    if a.epochs:
+        begin = time.perf_counter()
+        model = fitted(a, sets, opened(path, sets), method, a.epochs, 0).model
+        known |= {"train_seconds": time.perf_counter() - begin}
+        report(a, sets, model, a.files / f"{name}.pocket", known | {"stage": "trained on"})
+
+
+def shared_to_fit(
+    a: argparse.Namespace, sets: Sets, path: Path, target: int
+) -> tuple[pb.Sharing, torch.nn.Module, int]:
+    """Sharing whose file is as large as wanted, to a percent: its own estimate is corrected."""
+    wanted = target
+    for _ in range(4):
+        method = sharing(a, wanted)
+        model = fitted(a, sets, opened(path, sets), method, 0, 0).model
+        size = pb.save(model, a.files / "trial.pocket").bytes
+        if 0.985 * target <= size <= 0.997 * target:
+            break
+        wanted = round(wanted + 0.991 * target - size)
+    return method, model, size
+
+
+def sharing(a: argparse.Namespace, target: int) -> pb.Sharing:
+    return pb.Sharing(
+        objective="rate_distortion", target_bytes=target, components=a.components, beta=a.beta,
+        lr=a.share_lr, std_lr=a.share_std_lr, weight_decay=0.0, reassign_every=a.reassign_every,
+    )  # fmt: skip
+
+
+def opened(path: Path, sets: Sets) -> torch.nn.Module:
+    return pb.load(path).to(sets.device, memory_format=torch.channels_last)
+
+
+def report(
+    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, path: Path, known: dict[str, Any]
+) -> None:
+    """What the file of this model takes, and what comes back from it."""
+    size = pb.save(model, path)
+    sections = {s.name: [s.coding, s.bytes] for s in size.sections if s.bytes > 1000}
+    facts = {"file_bytes": size.bytes, "bits_back_bytes": size.bits_back_bytes}
+    facts |= {"active_weights": size.active_weights, "sections": sections}
+    append_result(a.table, **known, **facts, **measure(a, opened(path, sets), sets))
+
+
+if __name__ == "__main__":
+    main()
