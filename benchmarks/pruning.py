@@ -14,8 +14,8 @@ import copy
 import time
 from typing import Any
 
-import torch
 import recurrent  # noqa: F401  (adds the network "lstm")
+import torch
 from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
 from record import append_result
 

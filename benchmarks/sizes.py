@@ -75,7 +75,7 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
     known = {"row": "rate-distortion", "parent": path.stem, "target_bytes": target}
     known |= {"settings": settings(a), "model": a.model, "seed": 0}
     begin = time.perf_counter()
-    method, model, size = shared_to_fit(a, sets, path, target)
+    method, model = shared_to_fit(a, sets, path, target)
     known |= {"share_seconds": time.perf_counter() - begin, "rate_target": method.target_bytes}
     name = f"{path.stem}-{target}"
     report(a, sets, model, a.files / f"{name}-shared.pocket", known | {"stage": "shared"})
@@ -88,7 +88,7 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
 
 def shared_to_fit(
     a: argparse.Namespace, sets: Sets, path: Path, target: int
-) -> tuple[pb.Sharing, torch.nn.Module, int]:
+) -> tuple[pb.Sharing, torch.nn.Module]:
     """Sharing whose file is as large as wanted, to a percent: its own estimate is corrected."""
     wanted = target
     for _ in range(4):
@@ -98,7 +98,7 @@ def shared_to_fit(
         if 0.985 * target <= size <= 0.997 * target:
             break
         wanted = round(wanted + 0.991 * target - size)
-    return method, model, size
+    return method, model
 
 
 def sharing(a: argparse.Namespace, target: int) -> pb.Sharing:
