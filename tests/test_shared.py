@@ -264,6 +264,24 @@ def test_joint_draws_have_the_moments_of_each_posterior(draw):
         assert (ratio - 1).abs().max() < 0.08
 
 
+@pytest.mark.parametrize("draw", ["independent", "shared"])
+def test_channels_last_changes_only_where_weights_lie(draw):
+    """Stds are tiny here, so that a weight in a wrong place would show."""
+    made = table(30, draw=draw)
+    with torch.no_grad():
+        made.log_std.fill_(-30)
+    posterior = shared(made, weights=72, shape=(3, 4, 2, 3))
+    with torch.no_grad():
+        posterior.outlier_log_std.fill_(-30)
+        posterior.blend_share.fill_(1)
+    for last in (False, True):
+        with torch.no_grad(), reuse.repeated_input(torch.zeros(1)):
+            joint_draws([shared(made), posterior], channels_last=last)
+            drawn = posterior.sample()
+        assert drawn.is_contiguous(memory_format=torch.channels_last) is last
+        torch.testing.assert_close(drawn, posterior.expectation().detach())
+
+
 def test_joint_draws_are_shared_over_layers_or_independent():
     same = torch.zeros(24, dtype=torch.int64)
     for draw, correlation in (("shared", 1.0), ("independent", 0.0)):

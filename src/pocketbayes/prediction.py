@@ -117,7 +117,7 @@ def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
     """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
     outputs, copy = [], x.clone()
     with repeated_input(copy):
-        with_passes = {network: _with_passes(network) for network in dict.fromkeys(passes)}
+        with_passes = {network: _with_passes(network, x) for network in dict.fromkeys(passes)}
         for network in passes:
             for drawn in with_passes[network]:
                 drawn.begin_pass()
@@ -130,7 +130,7 @@ def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
 
 
-def _with_passes(network: nn.Module) -> list[Table | JointDraw]:
+def _with_passes(network: nn.Module, x: Tensor) -> list[Table | JointDraw]:
     """What is drawn once in a pass of the network."""
     asked = [
         layer.posterior(name)
@@ -138,7 +138,15 @@ def _with_passes(network: nn.Module) -> list[Table | JointDraw]:
         for name in layer.posteriors
         if layer.estimator == "weight" or not layer.posterior(name).is_independent
     ]
-    return [*tables_with_passes(network), *joint_draws(asked)]
+    return [*tables_with_passes(network), *joint_draws(asked, _lies_channels_last(x))]
+
+
+def _lies_channels_last(x: Tensor) -> bool:
+    return (
+        x.dim() == 4
+        and not x.is_contiguous()
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
 
 
 def _class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPrediction:

@@ -21,32 +21,38 @@ from pocketbayes.reuse import remembered
 class JointDraw:
     """All weights of some posteriors in a row, drawn together when the first of them asks.
 
-    Each posterior gets its part once in a pass; one that asks again draws for itself.
+    Each posterior gets its part once in a pass; one that asks again draws for itself. For images
+    that lie in memory channels last, filters are made to lie so, too: convolutions want it.
     """
 
-    def __init__(self, posteriors: Sequence[Shared]) -> None:
+    def __init__(self, posteriors: Sequence[Shared], channels_last: bool = False) -> None:
         self._posteriors, self._table = posteriors, posteriors[0].table
         self._counts = [q.num_active for q in posteriors]
-        places = zip(posteriors, _starts(self._counts), strict=True)
-        self._blend = torch.cat([q.blend + start for q, start in places])
+        self._reordered = [channels_last and _is_filter(q) for q in posteriors]
         self._pair = torch.cat([q.blend_label.int() for q in posteriors]).t().contiguous()
         self._share = torch.cat([q.blend_share for q in posteriors])
-        self._label = torch.cat(list(_labels(posteriors, len(self._table))))
+        labels = zip(
+            posteriors, _labels(posteriors, len(self._table)), self._reordered, strict=True
+        )
+        self._label = torch.cat([_reordered(q, k) if last else k for q, k, last in labels])
+        places = zip(posteriors, _starts(self._counts), self._reordered, strict=True)
+        self._blend = torch.cat([start + _places(q, last) for q, start, last in places])
         self._mean = torch.cat([self._table.mean, *(q.outlier_mean for q in posteriors)])
         log_std = torch.cat([self._table.log_std, *(q.outlier_log_std for q in posteriors)])
         self._std = log_std.exp()
-        self._parts: dict[Shared, Tensor] | None = None
+        self._parts: dict[Shared, tuple[Tensor, bool]] | None = None
 
     def begin_pass(self) -> None:
         """Forgets the last draw."""
         self._parts = None
 
     def part_of(self, posterior: Shared) -> Tensor | None:
-        """The values of this posterior's weights in this pass, unless it had them already."""
+        """The weights of this posterior in this pass, unless it had them already."""
         if self._parts is None:
-            values = torch.split(self._drawn(), self._counts)
-            self._parts = dict(zip(self._posteriors, values, strict=True))
-        return self._parts.pop(posterior, None)
+            parts = zip(torch.split(self._drawn(), self._counts), self._reordered, strict=True)
+            self._parts = dict(zip(self._posteriors, parts, strict=True))
+        part = self._parts.pop(posterior, None)
+        return None if part is None else _shaped(posterior, *part)
 
     def _drawn(self) -> Tensor:
         """All weights; a blend first chooses which of its two entries it is this time."""
@@ -68,13 +74,16 @@ class JointDraw:
         return self._mean.index_select(0, label), self._std.index_select(0, label)
 
 
-def joint_draws(posteriors: Iterable[Posterior]) -> list[JointDraw]:
+def joint_draws(posteriors: Iterable[Posterior], channels_last: bool = False) -> list[JointDraw]:
     """A draw for each table that some of these look into, known to them in this repetition."""
     by_table: dict[Table, list[Shared]] = {}
     for q in dict.fromkeys(posteriors):
         if isinstance(q, Shared):
             by_table.setdefault(q.table, []).append(q)
-    return [remembered(("joint draw", t), partial(JointDraw, qs)) for t, qs in by_table.items()]
+    return [
+        remembered(("joint draw", table), partial(JointDraw, members, channels_last))
+        for table, members in by_table.items()
+    ]
 
 
 def _labels(posteriors: Sequence[Shared], entries: int) -> Iterator[Tensor]:
@@ -88,3 +97,28 @@ def _labels(posteriors: Sequence[Shared], entries: int) -> Iterator[Tensor]:
 
 def _starts(counts: Sequence[int]) -> list[int]:
     return [0, *accumulate(counts)][:-1]
+
+
+def _is_filter(posterior: Shared) -> bool:
+    return posterior.index is None and len(posterior.shape) == 4
+
+
+def _reordered(posterior: Shared, values: Tensor) -> Tensor:
+    """Values of a filter's weights, channels last."""
+    return values.view(posterior.shape).permute(0, 2, 3, 1).reshape(-1)
+
+
+def _places(posterior: Shared, channels_last: bool) -> Tensor:
+    """Where the blends lie."""
+    if not channels_last:
+        return posterior.blend
+    _, inputs, height, width = posterior.shape
+    pixels, channels = posterior.blend % (height * width), posterior.blend // (height * width)
+    return (channels // inputs * (height * width) + pixels) * inputs + channels % inputs
+
+
+def _shaped(posterior: Shared, values: Tensor, channels_last: bool) -> Tensor:
+    if not channels_last:
+        return posterior.placed(values)
+    outputs, inputs, height, width = posterior.shape
+    return values.view(outputs, height, width, inputs).permute(0, 3, 1, 2)

@@ -157,11 +157,11 @@ class Shared(Posterior):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """One draw; a blend first chooses which of its two entries it is this time."""
         joint = recalled(("joint draw", self.table)) if generator is None else None
-        values = None if joint is None else joint.part_of(self)
-        if values is None:
-            draw = self._drawn_apart if self.is_independent else self._drawn_together
-            values = draw(generator)
-        return self.placed(values)
+        drawn: Tensor | None = None if joint is None else joint.part_of(self)
+        if drawn is not None:
+            return drawn
+        draw = self._drawn_apart if self.is_independent else self._drawn_together
+        return self.placed(draw(generator))
 
     def _drawn_apart(self, generator: torch.Generator | None) -> Tensor:
         mean = self._of_weights(self.table.mean, self.outlier_mean)
