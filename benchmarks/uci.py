@@ -23,6 +23,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 
 
+ROWS = ("mean-field", "spike-slab")
+
+
 class Split(NamedTuple):
     """Standardised tensors, and the target's standard deviation."""
 
@@ -38,6 +41,8 @@ def main() -> None:
     made.add_argument("--splits", type=int, default=5)
     made.add_argument("--density", type=float, default=0.1)
     made.add_argument("--hidden", nargs="+", type=int, default=[100, 100])
+    made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
+    made.add_argument("--first", type=float, default=0.0, help="part of the steps of dense VI")
     made.add_argument("--tune", type=float, default=0.5, help="part of the steps after pruning")
     made.add_argument("--steps", type=int, default=3000, help="optimiser steps, about")
     made.add_argument("--beta", type=float, default=0.3)
@@ -57,9 +62,9 @@ def main() -> None:
             known = {"set": name, "split": number, "rows": len(split.train[0])}
             known |= {"measured_on": "validation" if a.validation else "test"}
             known |= {"settings": {k: v for k, v in vars(a).items() if k != "root"}}
-            for row, run in (("mean-field", dense), ("spike-slab", sparse)):
+            for row in a.rows:
                 begin = time.perf_counter()
-                model = run(a, split, number)
+                model = (dense if row == "mean-field" else sparse)(a, split, number)
                 spent = time.perf_counter() - begin
                 append_result(a.table, **known, row=row, seconds=spent, **scores(model, split))
 
@@ -111,8 +116,11 @@ def dense(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
 
 def sparse(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
     rates = {"beta": a.beta, "std_lr": a.std_lr}
+    model = network(a, split, seed)
+    if a.first:
+        model = trained(a, split, model, pb.MeanField(lr=a.lr, **rates), a.first, seed)
     method = pb.SpikeSlab(inclusion=a.inclusion, lr=a.lr, **rates)
-    model = trained(a, split, network(a, split, seed), method, 1 - a.tune, seed)
+    model = trained(a, split, model, method, 1 - a.first - a.tune, seed)
     pb.prune_(model, a.density)
     method = pb.MeanField(lr=a.lr / 2, warmup=0.0, **rates)
     return trained(a, split, model, method, a.tune, seed)
