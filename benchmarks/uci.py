@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 
-
 ROWS = ("mean-field", "spike-slab")
 
 
