@@ -93,15 +93,14 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     file = unpacked(data)
     description = json.loads(json.dumps(file.description))
     description.pop("sha256")
-    sections = dict(file.sections)
+    sections = {name: tensor.numpy().tobytes() for name, tensor in file.sections.items()}
     for _ in range(chance.randint(1, 3)):
         if kind == "section":
             name = chance.choice(sorted(sections))
-            changed = bytearray(harmed(sections[name].numpy().tobytes(), chance))
-            sections[name] = torch.frombuffer(changed or bytearray(1), dtype=torch.uint8)
+            sections[name] = harmed(sections[name], chance) or bytes(1)
         else:
             altered(description, chance)
-    return packed(description, sections)
+    return b"".join(packed(description, sections)[0])
 
 
 def harmed(data: bytes, chance: random.Random) -> bytes:

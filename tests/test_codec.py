@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
-from pocketbayes.codec.container import packed, unpacked
+from pocketbayes.codec.container import unpacked
 from pocketbayes.codec.contents import coded, contents_of
 from pocketbayes.codec.layout import Options
 from pocketbayes.description import describe, update_description
@@ -340,6 +340,15 @@ def opened(good):
     return file, copy.deepcopy(description)
 
 
+def sealed(description, sections):
+    """The file as docs/format.md has it, made by safetensors."""
+    said = {"version": 2, "sha256": "0" * 64} | description
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    tensors = {name: tensor.contiguous() for name, tensor in sections.items()}
+    data = safetensors.torch.save(tensors, {"pocketbayes": text})
+    return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
+
+
 def forged(good, change):
     """A file with a right checksum and a description or arrays of an attacker's choice."""
     file, description = opened(good)
@@ -348,8 +357,9 @@ def forged(good, change):
     change(description, arrays)
     families = description.get("posteriors")
     families = families if isinstance(families, dict) else {}
-    said, sections, _ = coded(arrays, families, Options(1e-3, lossless=True))
-    return packed(description | said, sections)
+    made = coded(arrays, families, Options(1e-3, lossless=True))
+    sections = {k: torch.tensor(list(v), dtype=torch.uint8) for k, v in made.sections.items()}
+    return sealed(description | made.description, sections)
 
 
 def crafted(good, change):
@@ -357,7 +367,7 @@ def crafted(good, change):
     file, description = opened(good)
     sections = {name: tensor.clone() for name, tensor in file.sections.items()}
     change(description, sections)
-    return packed(description, sections)
+    return sealed(description, sections)
 
 
 def option(name, value):

@@ -22,14 +22,7 @@ from pocketbayes.codec.steps import (
     stds,
     to_steps,
 )
-from pocketbayes.codec.tokens import (
-    bits_in,
-    bytes_for,
-    packed_bits,
-    tokens_of,
-    values_of,
-    widths_of,
-)
+from pocketbayes.codec.tokens import joined, largest, narrow, split, tokens_of
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
@@ -61,12 +54,26 @@ def test_broken_varints_are_refused(data):
 
 @given(integers())
 def test_tokens_and_their_bits_come_back(values):
-    tokens = tokens_of(values)
-    np.testing.assert_array_equal(values_of(tokens), values)
-    np.testing.assert_array_equal(widths_of(tokens.token), tokens.width)
-    data = packed_bits(tokens.extra, tokens.width)
-    assert len(data) == bytes_for(tokens.width)
-    np.testing.assert_array_equal(bits_in(data, tokens.width), tokens.extra)
+    tokens, data = split(values)
+    assert 8 * len(data) - int(tokens_of(values).width.sum()) in range(8)
+    back, rest = joined(tokens, memoryview(data + b"rest"))
+    np.testing.assert_array_equal(back, values)
+    assert bytes(rest) == b"rest"
+
+
+def test_tokens_of_a_long_run_come_back():
+    values = np.random.default_rng(7).integers(-(1 << 20), 1 << 20, 200_000)
+    tokens, data = split(values)
+    back, rest = joined(tokens, memoryview(data))
+    np.testing.assert_array_equal(back, values)
+    assert not rest
+
+
+@given(integers((1 << 63) - 1))
+def test_narrow_integers_are_the_same_integers(values):
+    np.testing.assert_array_equal(narrow(values), values)
+    assert largest(values) == max((abs(int(v)) for v in values), default=0)
+    assert largest(np.array([-128], np.int8)) == 128
 
 
 def test_tokens_grow_with_the_numbers_and_stay_few():
@@ -250,14 +257,14 @@ def test_exceptions_that_cannot_be_are_refused(words):
     )
     data = np.array([len(head), len(gaps)], "<u4").tobytes() + head + gaps + values
     with pytest.raises(FormatError):
-        CODINGS["exceptions"].decode(data, Job([Spec("uint8", (10,))]))
+        list(CODINGS["exceptions"].decode(data, Job([Spec("uint8", (10,))])))
 
 
 def test_float16_takes_only_what_it_can_hold():
     half = CODINGS["half"]
     job = Job([Spec("float32", (3,))])
     good = np.array([0.1, -3.5, 6e4], np.float32)
-    back = half.decode(half.encode([good], job).data, job)[0]
+    (back,) = half.decode(half.encode([good], job).data, job)
     np.testing.assert_allclose(back, good, rtol=2.0**-11)
     assert half.encode([np.array([1e5, 0, 0], np.float32)], job) is None
     assert half.encode([np.array([math.nan, 0, 0], np.float32)], job) is None
@@ -269,7 +276,7 @@ def test_means_follow_the_stds_that_were_stored():
     logs = Steps([to_steps(rng.normal(-5, 1, 5000), 0.05)], 0.05)
     mean = (rng.normal(0, 2, 5000) * stds(logs.integers[0], 0.05)).astype(np.float32)
     job = Job([spec], 0.06, logs)
-    back = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)[0]
+    (back,) = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)
     assert (np.abs(back - mean) <= 0.0301 * stds(logs.integers[0], 0.05)).all()
     assert CODINGS["relative"].encode([mean], Job([spec], 0.06)) is None
 

@@ -1,7 +1,8 @@
 """What a file holds, in words and numbers."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -121,15 +122,23 @@ class FileSummary:
     __repr__ = __str__
 
 
-def summary_of(file: Contents, header: Header, posteriors: Mapping[str, Posterior]) -> FileSummary:
-    """The summary of a file that holds these posteriors."""
-    model, families = file.file.description["model"], dict[str, int]()
+def summary_of(
+    file: Contents, header: Header, posteriors: Iterable[tuple[str, Posterior]]
+) -> FileSummary:
+    """The summary of a file that holds these posteriors, which it takes one by one."""
+    model, families, active = file.file.description["model"], Counter[str](), 0
     network = model.get("network") or {"name": None, "options": {}}
-    for name, family in header.posteriors.items():
-        families[family] = families.get(family, 0) + posteriors[name].shape.numel()
-    weights = sum(families.values())
+
+    def passing() -> Iterator[Posterior]:
+        nonlocal active
+        for name, posterior in posteriors:
+            families[header.posteriors[name]] += posterior.shape.numel()
+            active += posterior.num_active
+            yield posterior
+
     with torch.no_grad():
-        divergence = float(total_kl(list(posteriors.values())))
+        divergence = float(total_kl(passing()))
+    weights = families.total()
     return FileSummary(
         bytes=file.file.size,
         sha256=file.file.sha256,
@@ -141,9 +150,9 @@ def summary_of(file: Contents, header: Header, posteriors: Mapping[str, Posterio
         estimator=model.get("estimator"),
         class_names=None if model.get("class_names") is None else tuple(model["class_names"]),
         preprocess=model.get("preprocess"),
-        families=families,
+        families=dict(families),
         weights=weights,
-        active_weights=sum(q.num_active for q in posteriors.values()),
+        active_weights=active,
         bits_per_weight=8 * file.file.size / max(1, weights),
         ratio_to_fp32=4 * weights / file.file.size,
         ratio_to_posterior=8 * weights / file.file.size,
