@@ -122,8 +122,9 @@ def coded_integers(runs: Iterable[Integers], smooth: bool = True) -> Coded:
     states, words = encoded(_symbols(list(_blocks(kept, lanes)), lanes, literals), lanes)
     unknown = b"".join(literals[::-1])
     head = np.array([lanes, sum(map(len, words)), len(unknown)], "<u4").tobytes()
-    coded = [states.astype("<u8").tobytes(), *(w.astype("<u4").tobytes() for w in words)]
-    return Coded(b"".join([head, *coded, unknown, *extras]), bound)
+    coded: list[bytes | memoryview] = [head, states.astype("<u8").tobytes()]
+    coded += [w.astype("<u4", copy=False).data for w in words]
+    return Coded(b"".join([*coded, unknown, *extras]), bound)
 
 
 def _blocks(runs: Iterable[Integers], lanes: int) -> Iterator[Block]:

@@ -14,7 +14,7 @@ from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in, tables_of
 from pocketbayes.codec.state import plain_state, replace_state_
-from pocketbayes.codec.summary import FileSummary, summary_of
+from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.convert import adopt_posteriors_, named_posteriors
 from pocketbayes.description import (
     NOISE,
@@ -69,6 +69,7 @@ def save(
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
+    tally = tally_of(posteriors.items(), families)
     tables, numbers = tables_of(posteriors)
     made = coded(
         _arrays(model, posteriors, tables), families, Options(tolerance, lossless, exact_state)
@@ -80,7 +81,7 @@ def save(
     } | ({"tables": numbers} if numbers else {})
     pieces, file = packed(description | made.description, made.sections)
     contents = Contents(file, made.specs, made.parts)
-    summary = summary_of(contents, header_of(contents), posteriors.items())
+    summary = summary_of(contents, header_of(contents), tally)
     write_container(Path(path), pieces)
     return summary
 
@@ -139,10 +140,10 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     try:
         contents = contents_of(file)
         header = header_of(contents)
-        summary = summary_of(contents, header, posteriors_in(contents, header))
+        tally = tally_of(posteriors_in(contents, header), header.posteriors)
         for name in header.state:
             contents.take(f"state/{name}")
-        return summary
+        return summary_of(contents, header, tally)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 

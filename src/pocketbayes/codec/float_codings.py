@@ -91,14 +91,18 @@ def _decode_relative(data: Data, job: Job) -> Iterator[Array]:
         raise FormatError("it is coded relative to stds that are not there")
     reader = Reader(data)
     for spec, k in zip(job.specs, job.log_stds.integers, strict=True):
-        values = np.empty(len(k), storage_type(spec))
-        for places in _ranges(k):
-            run = reader.take(len(places))
-            for at in pieces(len(run)):
-                own = _own_steps(k[places[at]], job)
-                values[places[at]] = _rounded(from_steps(run[at], own), spec)
-        yield values
+        yield _means(reader, k, spec, job)
     reader.finish()
+
+
+def _means(reader: Reader, k: Integers, spec: Spec, job: Job) -> Array:
+    values = np.empty(len(k), storage_type(spec))
+    for places in _ranges(k):
+        run = reader.take(len(places))
+        for at in pieces(len(run)):
+            own = _own_steps(k[places[at]], job)
+            values[places[at]] = _rounded(from_steps(run[at], own), spec)
+    return values
 
 
 def _own_steps(k: Integers, job: Job) -> NDArray[np.float64]:

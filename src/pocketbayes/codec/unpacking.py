@@ -52,22 +52,21 @@ class Unpacker:
         count = 1 if stored.coding in WITH_STEP else None
         try:
             self._found |= islice(self._streams[section], count)
+            if stored.arrays[-1] in self._found:
+                next(self._streams.pop(section), None)  # checks the end of the bytes
         except FormatError as error:
             raise FormatError(f"section {section}: {error}") from error
-        if stored.arrays[-1] in self._found:
-            del self._streams[section]
 
     def _stream(self, section: str, data: Data) -> Iterator[tuple[str, Tensor]]:
-        """The arrays; the last is given away when the end of the bytes has been checked."""
-        _, specs, coding, _ = stored = self._sections[section]
+        """The arrays, which it does not keep; behind the last the end of the bytes is checked."""
+        names, specs, coding, _ = self._sections[section]
         if coding in _OF_FLOATS and not all(spec.is_float for spec in specs):
             raise FormatError(f"{coding} is a coding of floats")
         decoded = self._decoded(section, data)
-        for name, spec in zip(stored.arrays, specs, strict=True):
-            tensor = tensor_of(next(decoded), spec)
-            if name == stored.arrays[-1] and next(decoded, None) is not None:
-                raise AssertionError("arrays are left over")
-            yield name, tensor
+        for name, spec in zip(names, specs, strict=True):
+            yield name, tensor_of(next(decoded), spec)
+        if next(decoded, None) is not None:
+            raise AssertionError("arrays are left over")
 
     def _decoded(self, section: str, data: Data) -> Iterator[Array]:
         _, specs, coding, step = self._sections[section]
