@@ -1,5 +1,6 @@
 """Numbers to bytes and back: exact, close to the entropy, within the tolerance, and suspicious."""
 
+import decimal
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.jobs import Job, Steps
 from pocketbayes.codec.rans import TOTAL
 from pocketbayes.codec.steps import (
+    _exp,
     from_steps,
     log_odds_step,
     log_std_step,
@@ -193,6 +195,26 @@ def test_no_switch_changes_by_more_than_the_tolerance(tolerance):
     p, q = (1 / (1 + np.exp(-x)) for x in (odds, moved))
     kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
     assert kl.max() <= tolerance * 1.01
+
+
+def test_stds_do_not_depend_on_the_callers_decimals():
+    integers = np.arange(-300, 100)
+    good = stds(integers, 0.043)
+    _exp.cache_clear()
+    with decimal.localcontext() as context:
+        context.prec, context.traps[decimal.Inexact] = 3, True
+        np.testing.assert_array_equal(stds(integers, 0.043), good)
+
+
+def test_integers_that_have_no_magnitude_of_their_type_are_kept():
+    """-2^63, whose `abs` is itself: a coding must keep it or refuse it."""
+    array = np.random.default_rng(8).choice([-(1 << 63), 0, 5], 1000)
+    job = Job([Spec("int64", (1000,))])
+    for coding in ("integers", "exceptions", "planes"):
+        made = CODINGS[coding].encode([array], job)
+        if made is not None:
+            (back,) = CODINGS[coding].decode(made.data, job)
+            np.testing.assert_array_equal(back, array)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
