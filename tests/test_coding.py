@@ -14,6 +14,7 @@ from pocketbayes.codec.adaptive import apportioned, coded_integers, decoded_inte
 from pocketbayes.codec.arrays import Spec, flat, spec_in, spec_of, tensor_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.jobs import Job, Steps
+from pocketbayes.codec.layout import Options, Packer
 from pocketbayes.codec.rans import TOTAL
 from pocketbayes.codec.steps import (
     _exp,
@@ -301,6 +302,13 @@ def test_means_follow_the_stds_that_were_stored():
     (back,) = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)
     assert (np.abs(back - mean) <= 0.0301 * stds(logs.integers[0], 0.05)).all()
     assert CODINGS["relative"].encode([mean], Job([spec], 0.06)) is None
+
+
+@pytest.mark.parametrize(("share", "coding"), [(0.3, "half"), (0.99995, "raw"), (1e-9, "raw")])
+def test_shares_of_a_blend_keep_to_the_tolerance(share, coding):
+    """float16 has no number between 0.9995 and 1: a blend must not lose one of its two."""
+    made = Packer(Options(1e-3)).section("shared/blend_share", [torch.tensor([share, 0.5])])
+    assert made.coding == coding
 
 
 def test_the_bytes_do_not_depend_on_threads(tmp_path):

@@ -15,7 +15,7 @@ from pocketbayes.codec.adaptive import Coded
 from pocketbayes.codec.arrays import Spec, flat, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.float_codings import multiples_of_step
-from pocketbayes.codec.jobs import Arrays, Job, Steps
+from pocketbayes.codec.jobs import Array, Arrays, Job, Steps
 from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step
 from pocketbayes.codec.tokens import Integers
 
@@ -137,18 +137,33 @@ class Packer:
         return best or Section("raw", cast(Coded, CODINGS["raw"].encode(arrays, job)), None)
 
     def _tried(self, name: str, coding: str, arrays: Arrays, job: Job) -> Coded | None:
-        is_table = name.startswith("table/") and coding.startswith("half")
-        if is_table and not _is_precise_enough(arrays, self._options.tolerance, name):
+        if coding.startswith("half") and not _keeps(name, arrays, self._options.tolerance):
             return None
         return CODINGS[coding].encode(arrays, job)
 
 
-def _is_precise_enough(arrays: Arrays, tolerance: float, name: str) -> bool:
-    """Whether float16 keeps log-stds of a table: an error d costs d^2 nats, about."""
-    if _role(name) != "log_std":
-        return False
-    error = [np.abs(a.astype("<f2").astype(np.float64) - a).max(initial=0) for a in arrays]
-    return bool(max(error, default=0) ** 2 <= tolerance / 2)
+def _keeps(name: str, arrays: Arrays, tolerance: float) -> bool:
+    """Whether float16 keeps what posteriors are made of within the tolerance."""
+    if _role(name) == "blend_share":
+        return all(_share_cost(array) <= tolerance for array in arrays)
+    if not name.startswith("table/"):
+        return True
+    return _role(name) == "log_std" and all(_log_std_cost(a) <= tolerance / 2 for a in arrays)
+
+
+def _log_std_cost(array: Array) -> float:
+    """An error d costs d^2 nats, about."""
+    with np.errstate(over="ignore"):
+        error = np.abs(array.astype("<f2").astype(np.float64) - array)
+    return float(error.max(initial=0) ** 2)
+
+
+def _share_cost(array: Array) -> float:
+    """KL(a || b) <= (a - b)^2 / (b (1 - b)) nats of a choice between two, so of their blend."""
+    with np.errstate(all="ignore"):
+        stored = array.astype("<f2").astype(np.float64)
+        cost = (array - stored) ** 2 / (stored * (1 - stored))
+    return float(np.where(array == stored, 0, cost).max(initial=0))
 
 
 def given_away(queue: deque[Integers]) -> Iterator[Integers]:
