@@ -304,6 +304,16 @@ def test_means_follow_the_stds_that_were_stored():
     assert CODINGS["relative"].encode([mean], Job([spec], 0.06)) is None
 
 
+def test_means_whose_multiples_would_be_infinite_are_kept_whole(tmp_path):
+    model = pb.bayesianize_(torch.nn.Linear(3, 2))
+    with torch.no_grad():
+        model.posteriors["weight"].mean.fill_(3.4e38)
+        model.posteriors["weight"].log_std.copy_(torch.linspace(80, 90, 6).view(2, 3))
+    pb.save(model, tmp_path / "m.pocket")
+    again = pb.load(tmp_path / "m.pocket", torch.nn.Linear(3, 2))
+    assert torch.equal(again.posteriors["weight"].mean, model.posteriors["weight"].mean)
+
+
 @pytest.mark.parametrize(("share", "coding"), [(0.3, "half"), (0.99995, "raw"), (1e-9, "raw")])
 def test_shares_of_a_blend_keep_to_the_tolerance(share, coding):
     """float16 has no number between 0.9995 and 1: a blend must not lose one of its two."""
