@@ -80,7 +80,7 @@ def _encode_relative(arrays: Arrays, job: Job) -> Coded | None:
 def _relative_runs(arrays: Arrays, job: Job) -> Iterator[Integers]:
     assert job.log_stds is not None
     for array, spec, k in zip(arrays, job.specs, job.log_stds.integers, strict=True):
-        if np.abs(array).max(initial=0) > np.finfo(array.dtype).max / 2:
+        if max(array.max(), -array.min()) > np.finfo(array.dtype).max / 2:
             raise _NoMultipleError  # the nearest multiple may be twice as large
         for places in _ranges(k):
             own = (places[at] for at in pieces(len(places)))
