@@ -11,13 +11,15 @@ atheris (`pip install atheris`) the bytes are chosen by what they reach in the l
 
 import argparse
 import json
+import math
+import os
 import random
 import resource
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -42,6 +44,7 @@ _STRANGE: tuple[Any, ...] = (
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--mutations", type=int, default=10_000)
+    made.add_argument("--seconds", type=float, default=math.inf)
     made.add_argument("--engine", default="random", choices=("random", "atheris"))
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--findings", type=Path, default=Path("findings"))
@@ -49,18 +52,26 @@ def main() -> None:
     torch.set_num_threads(1)
     good = good_files()
     begin, seen = time.perf_counter(), Counter[str]()
+
+    def done() -> bool:
+        """Whether that was enough; then it has been recorded."""
+        seconds = time.perf_counter() - begin
+        if sum(seen.values()) < a.mutations and seconds < a.seconds:
+            return False
+        append_result(
+            "fuzz", engine=a.engine, mutations=sum(seen.values()), outcomes=dict(seen),
+            seed=a.seed, seconds=seconds,
+            peak_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        )  # fmt: skip
+        return True
+
     if a.engine == "atheris":
-        with_atheris(a, good, seen)
-    else:
-        chance = random.Random(a.seed)
-        for number in range(a.mutations):
-            name = chance.choice(sorted(good))
-            seen[tried(mutated(good[name], chance), a.findings, f"{a.seed}-{number}")] += 1
-    append_result(
-        "fuzz", engine=a.engine, mutations=sum(seen.values()), outcomes=dict(seen), seed=a.seed,
-        seconds=time.perf_counter() - begin,
-        peak_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-    )  # fmt: skip
+        with_atheris(a, good, seen, done)
+    chance = random.Random(a.seed)
+    while not done():
+        name = chance.choice(sorted(good))
+        number = f"{a.seed}-{sum(seen.values())}"
+        seen[tried(mutated(good[name], chance), a.findings, number)] += 1
 
 
 def good_files() -> dict[str, bytes]:
@@ -93,15 +104,14 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     file = unpacked(data)
     description = json.loads(json.dumps(file.description))
     description.pop("sha256")
-    sections = dict(file.sections)
+    sections = {name: tensor.numpy().tobytes() for name, tensor in file.sections.items()}
     for _ in range(chance.randint(1, 3)):
         if kind == "section":
             name = chance.choice(sorted(sections))
-            changed = bytearray(harmed(sections[name].numpy().tobytes(), chance))
-            sections[name] = torch.frombuffer(changed or bytearray(1), dtype=torch.uint8)
+            sections[name] = harmed(sections[name], chance) or bytes(1)
         else:
             altered(description, chance)
-    return packed(description, sections)
+    return b"".join(packed(description, sections)[0])
 
 
 def harmed(data: bytes, chance: random.Random) -> bytes:
@@ -159,8 +169,10 @@ def tried(data: bytes, findings: Path, name: str) -> str:
     return outcome
 
 
-def with_atheris(a: argparse.Namespace, good: dict[str, bytes], seen: Counter[str]) -> None:
-    """Lets coverage of the library's code choose the seed of each mutation."""
+def with_atheris(
+    a: argparse.Namespace, good: dict[str, bytes], seen: Counter[str], done: Callable[[], bool]
+) -> None:
+    """Lets coverage of the library's code choose the seed of each mutation; ends the process."""
     import atheris
 
     names = sorted(good)
@@ -170,15 +182,18 @@ def with_atheris(a: argparse.Namespace, good: dict[str, bytes], seen: Counter[st
         chance = random.Random(provider.ConsumeUInt(8))
         name = names[provider.ConsumeIntInRange(0, len(names) - 1)]
         seen[tried(mutated(good[name], chance), a.findings, f"atheris-{sum(seen.values())}")] += 1
+        if done():
+            os._exit(0)  # libFuzzer would not come back
 
     modules = [m for n, m in list(sys.modules.items()) if n.startswith("pocketbayes.codec")]
     for module in modules:
-        for key, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and value.__module__ == module.__name__:
-                setattr(module, key, atheris.instrument_func(value))
-    atheris.Setup([sys.argv[0], f"-runs={a.mutations}"], one)
-    with suppress(SystemExit):
-        atheris.Fuzz()
+        kinds = [k for k in vars(module).values() if isinstance(k, type)]
+        for home in (module, *(k for k in kinds if k.__module__ == module.__name__)):
+            for key, value in list(vars(home).items()):
+                if isinstance(value, FunctionType) and value.__module__ == module.__name__:
+                    setattr(home, key, atheris.instrument_func(value))
+    atheris.Setup([sys.argv[0]], one)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ import json
 import math
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
@@ -19,9 +21,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
-from pocketbayes.codec.container import packed, unpacked
+from pocketbayes.codec import described
+from pocketbayes.codec.adaptive import coded_integers
+from pocketbayes.codec.container import unpacked
 from pocketbayes.codec.contents import coded, contents_of
 from pocketbayes.codec.layout import Options
+from pocketbayes.codec.varints import varints
 from pocketbayes.description import describe, update_description
 from pocketbayes.ensembles import members_of
 from pocketbayes.layers import set_estimator
@@ -304,6 +309,11 @@ def refused(data, path):
     return messages[0]
 
 
+def with_header(text):
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
@@ -315,6 +325,13 @@ def refused(data, path):
         (lambda d: d[:-5] + bytes([d[-5] ^ 1]) + d[-4:], "checksum"),
         (lambda d: d.replace(b"categorical", b"kategorical"), "checksum"),
         (lambda d: safetensors.torch.save({"a": torch.ones(2)}), "not one of pocketbayes"),
+        (lambda d: with_header(b'{"__metadata__":null}'), "not one of pocketbayes"),
+        (
+            lambda d: safetensors.torch.save(
+                {}, {"pocketbayes": r'{"sha256":"%s"}' % (r"\ud800" * 64)}
+            ),
+            "no checksum",
+        ),
         (lambda d: safetensors.torch.save({}, {"pocketbayes": "{"}), "not JSON"),
         (lambda d: safetensors.torch.save({}, {"pocketbayes": "[" * 10**5}), "not JSON"),
         (lambda d: safetensors.torch.save({}, {"pocketbayes": "[]"}), "not a JSON object"),
@@ -340,6 +357,15 @@ def opened(good):
     return file, copy.deepcopy(description)
 
 
+def sealed(description, sections):
+    """The file as docs/format.md has it, made by safetensors."""
+    said = {"version": 2, "sha256": "0" * 64} | description
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    tensors = {name: tensor.contiguous() for name, tensor in sections.items()}
+    data = safetensors.torch.save(tensors, {"pocketbayes": text})
+    return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
+
+
 def forged(good, change):
     """A file with a right checksum and a description or arrays of an attacker's choice."""
     file, description = opened(good)
@@ -348,8 +374,9 @@ def forged(good, change):
     change(description, arrays)
     families = description.get("posteriors")
     families = families if isinstance(families, dict) else {}
-    said, sections, _ = coded(arrays, families, Options(1e-3, lossless=True))
-    return packed(description | said, sections)
+    made = coded(arrays, families, Options(1e-3, lossless=True))
+    sections = {k: torch.tensor(list(v), dtype=torch.uint8) for k, v in made.sections.items()}
+    return sealed(description | made.description, sections)
 
 
 def crafted(good, change):
@@ -357,7 +384,7 @@ def crafted(good, change):
     file, description = opened(good)
     sections = {name: tensor.clone() for name, tensor in file.sections.items()}
     change(description, sections)
-    return packed(description, sections)
+    return sealed(description, sections)
 
 
 def option(name, value):
@@ -464,6 +491,9 @@ def byte(place, value):
     [
         (array("posterior", "hidden1.weight", "mean", "999999x999999"), "more than a file"),
         (array("posterior", "hidden1.weight", "mean", "9" * 30), "any memory"),
+        (array("state", None, "none", "0x9999999999999999999"), "any memory"),
+        (array("state", None, "none", "0x999999999999999999x999999999999999999"), "any memory"),
+        (array("state", None, "none", "0" + 10_000 * "x1"), "any memory"),
         (array("posterior", "hidden1.weight", "mean", "8x7"), "gaussian/mean"),
         (array("posterior", "hidden1.weight", "mean", "8x-6"), "names no type"),
         (array("posterior", "hidden1.weight", "mean", "int64:8x6"), "sections"),
@@ -510,6 +540,68 @@ def test_crafted_codes_are_refused(good_small, change, message, tmp_path):
     assert message in refused(crafted(good_small, change), tmp_path / "m.pocket")
 
 
+def multiples(step, *values):
+    """Log-stds of an attacker's choice: the first few multiples of some step, others 0."""
+
+    def change(description, sections):
+        description["sections"]["gaussian/log_std"] = {"coding": "steps", "step": step}
+        first, second = np.zeros(48, np.int64), np.zeros(16, np.int64)
+        first[: len(values)] = values
+        data = coded_integers([first, second], smooth=False).data
+        sections["gaussian/log_std"] = torch.tensor(list(data), dtype=torch.uint8)
+
+    return change
+
+
+@pytest.mark.parametrize("change", [multiples(5e-9, 1 << 36), multiples(0.05, 11_000)], ids=str)
+def test_log_stds_beyond_all_bounds_are_refused_at_once(good_small, change, tmp_path):
+    """The exponentials are those of the multiples that are there, not of all in between."""
+    message = refused(crafted(good_small, change), tmp_path / "m.pocket")
+    assert "section gaussian/mean: a number does not fit its type" in message
+
+
+def test_multiples_that_the_type_cannot_hold_are_refused(good_small, tmp_path):
+    def change(description, sections):
+        description["arrays"]["state"]["flag"] = "float16:2"
+        description["sections"]["state/flag/float16"] = {"coding": "steps", "step": 1.0}
+        data = coded_integers([np.array([70_000, 1])], smooth=False).data
+        sections["state/flag/float16"] = torch.tensor(list(data), dtype=torch.uint8)
+
+    assert "state/flag/float16" in refused(crafted(good_small, change), tmp_path / "m.pocket")
+
+
+def test_a_small_file_takes_no_more_memory_than_it_says(good_small, tmp_path):
+    """Half a gigabyte of bytes in twenty: the array itself, and nothing eight times as wide."""
+    count = 1 << 29
+
+    def change(description, sections):
+        none = np.empty(0, np.int64)
+        parts = (varints(np.array([7, 0])), coded_integers([none]).data)
+        data = np.array([*map(len, parts)], "<u4").tobytes() + b"".join(parts)
+        data += coded_integers([none], smooth=False).data
+        description["arrays"]["state"]["flag"] = f"uint8:{count}"
+        description["sections"]["state/flag/uint8"] = {"coding": "exceptions"}
+        sections["state/flag/uint8"] = torch.tensor(list(data), dtype=torch.uint8)
+
+    (tmp_path / "m.pocket").write_bytes(crafted(good_small, change))
+    tracemalloc.start()
+    try:
+        pb.inspect(tmp_path / "m.pocket")
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * count
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_file_says_of_its_model_is_read_at_once(good, tmp_path):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(good[: 8 + struct.unpack("<Q", good[:8])[0]])
+    assert described(path) == dataclasses.replace(describe(trained()), estimator="lrt")
+    for data, message in ((b"", "cut short"), (good[:99], "cut short"), (with_header(b"[]"), "no")):
+        path.write_bytes(data)
+        with pytest.raises(pb.FormatError, match=rf"m\.pocket.*{message}"):
+            described(path)
+
+
 def test_the_checksum_is_that_of_the_document(good):
     """docs/format.md: SHA-256 of the file with the checksum's own digits as zeros."""
     end = 8 + struct.unpack("<Q", good[:8])[0]
@@ -538,6 +630,12 @@ def test_files_of_version_1_load_for_ever(name, tmp_path):
     set_estimator(model, "mean")
     outputs = [member(torch.tensor(known["input"])) for member in members_of(model)]
     torch.testing.assert_close(torch.stack(outputs), torch.tensor(known["mean_outputs"]))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("v2-*.pocket")), ids=lambda path: path.stem)
+def test_files_of_version_2_are_written_the_same_for_ever(path, tmp_path):
+    pb.save(pb.load(path), tmp_path / "again.pocket", lossless=path.stem.endswith("lossless"))
+    assert (tmp_path / "again.pocket").read_bytes() == path.read_bytes()
 
 
 @pytest.fixture(scope="module")

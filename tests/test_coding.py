@@ -1,5 +1,6 @@
 """Numbers to bytes and back: exact, close to the entropy, within the tolerance, and suspicious."""
 
+import decimal
 import math
 
 import numpy as np
@@ -13,8 +14,10 @@ from pocketbayes.codec.adaptive import apportioned, coded_integers, decoded_inte
 from pocketbayes.codec.arrays import Spec, flat, spec_in, spec_of, tensor_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.jobs import Job, Steps
+from pocketbayes.codec.layout import Options, Packer
 from pocketbayes.codec.rans import TOTAL
 from pocketbayes.codec.steps import (
+    _exp,
     from_steps,
     log_odds_step,
     log_std_step,
@@ -22,14 +25,7 @@ from pocketbayes.codec.steps import (
     stds,
     to_steps,
 )
-from pocketbayes.codec.tokens import (
-    bits_in,
-    bytes_for,
-    packed_bits,
-    tokens_of,
-    values_of,
-    widths_of,
-)
+from pocketbayes.codec.tokens import joined, largest, narrow, split, tokens_of
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
@@ -61,12 +57,26 @@ def test_broken_varints_are_refused(data):
 
 @given(integers())
 def test_tokens_and_their_bits_come_back(values):
-    tokens = tokens_of(values)
-    np.testing.assert_array_equal(values_of(tokens), values)
-    np.testing.assert_array_equal(widths_of(tokens.token), tokens.width)
-    data = packed_bits(tokens.extra, tokens.width)
-    assert len(data) == bytes_for(tokens.width)
-    np.testing.assert_array_equal(bits_in(data, tokens.width), tokens.extra)
+    tokens, data = split(values)
+    assert 8 * len(data) - int(tokens_of(values).width.sum()) in range(8)
+    back, rest = joined(tokens, memoryview(data + b"rest"))
+    np.testing.assert_array_equal(back, values)
+    assert bytes(rest) == b"rest"
+
+
+def test_tokens_of_a_long_run_come_back():
+    values = np.random.default_rng(7).integers(-(1 << 20), 1 << 20, 200_000)
+    tokens, data = split(values)
+    back, rest = joined(tokens, memoryview(data))
+    np.testing.assert_array_equal(back, values)
+    assert not rest
+
+
+@given(integers((1 << 63) - 1))
+def test_narrow_integers_are_the_same_integers(values):
+    np.testing.assert_array_equal(narrow(values), values)
+    assert largest(values) == max((abs(int(v)) for v in values), default=0)
+    assert largest(np.array([-128], np.int8)) == 128
 
 
 def test_tokens_grow_with_the_numbers_and_stay_few():
@@ -188,6 +198,26 @@ def test_no_switch_changes_by_more_than_the_tolerance(tolerance):
     assert kl.max() <= tolerance * 1.01
 
 
+def test_stds_do_not_depend_on_the_callers_decimals():
+    integers = np.arange(-300, 100)
+    good = stds(integers, 0.043)
+    _exp.cache_clear()
+    with decimal.localcontext() as context:
+        context.prec, context.traps[decimal.Inexact] = 3, True
+        np.testing.assert_array_equal(stds(integers, 0.043), good)
+
+
+def test_integers_that_have_no_magnitude_of_their_type_are_kept():
+    """-2^63, whose `abs` is itself: a coding must keep it or refuse it."""
+    array = np.random.default_rng(8).choice([-(1 << 63), 0, 5], 1000)
+    job = Job([Spec("int64", (1000,))])
+    for coding in ("integers", "exceptions", "planes"):
+        made = CODINGS[coding].encode([array], job)
+        if made is not None:
+            (back,) = CODINGS[coding].decode(made.data, job)
+            np.testing.assert_array_equal(back, array)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
 def test_what_has_no_multiple_is_not_rounded(value):
     assert to_steps(np.array([0.5, value]), 0.1) is None
@@ -250,14 +280,14 @@ def test_exceptions_that_cannot_be_are_refused(words):
     )
     data = np.array([len(head), len(gaps)], "<u4").tobytes() + head + gaps + values
     with pytest.raises(FormatError):
-        CODINGS["exceptions"].decode(data, Job([Spec("uint8", (10,))]))
+        list(CODINGS["exceptions"].decode(data, Job([Spec("uint8", (10,))])))
 
 
 def test_float16_takes_only_what_it_can_hold():
     half = CODINGS["half"]
     job = Job([Spec("float32", (3,))])
     good = np.array([0.1, -3.5, 6e4], np.float32)
-    back = half.decode(half.encode([good], job).data, job)[0]
+    (back,) = half.decode(half.encode([good], job).data, job)
     np.testing.assert_allclose(back, good, rtol=2.0**-11)
     assert half.encode([np.array([1e5, 0, 0], np.float32)], job) is None
     assert half.encode([np.array([math.nan, 0, 0], np.float32)], job) is None
@@ -269,9 +299,26 @@ def test_means_follow_the_stds_that_were_stored():
     logs = Steps([to_steps(rng.normal(-5, 1, 5000), 0.05)], 0.05)
     mean = (rng.normal(0, 2, 5000) * stds(logs.integers[0], 0.05)).astype(np.float32)
     job = Job([spec], 0.06, logs)
-    back = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)[0]
+    (back,) = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)
     assert (np.abs(back - mean) <= 0.0301 * stds(logs.integers[0], 0.05)).all()
     assert CODINGS["relative"].encode([mean], Job([spec], 0.06)) is None
+
+
+def test_means_whose_multiples_would_be_infinite_are_kept_whole(tmp_path):
+    model = pb.bayesianize_(torch.nn.Linear(3, 2))
+    with torch.no_grad():
+        model.posteriors["weight"].mean.fill_(3.4e38)
+        model.posteriors["weight"].log_std.copy_(torch.linspace(80, 90, 6).view(2, 3))
+    pb.save(model, tmp_path / "m.pocket")
+    again = pb.load(tmp_path / "m.pocket", torch.nn.Linear(3, 2))
+    assert torch.equal(again.posteriors["weight"].mean, model.posteriors["weight"].mean)
+
+
+@pytest.mark.parametrize(("share", "coding"), [(0.3, "half"), (0.99995, "raw"), (1e-9, "raw")])
+def test_shares_of_a_blend_keep_to_the_tolerance(share, coding):
+    """float16 has no number between 0.9995 and 1: a blend must not lose one of its two."""
+    made = Packer(Options(1e-3)).section("shared/blend_share", [torch.tensor([share, 0.5])])
+    assert made.coding == coding
 
 
 def test_the_bytes_do_not_depend_on_threads(tmp_path):

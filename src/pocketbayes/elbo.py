@@ -1,7 +1,7 @@
 """The loss: expected negative log-likelihood plus the scaled KL to the prior."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -28,7 +28,7 @@ def kl(model: nn.Module) -> Tensor:
     return total_kl([posterior for _, posterior in named_posteriors(model)])
 
 
-def total_kl(posteriors: Sequence[Posterior]) -> Tensor:
+def total_kl(posteriors: Iterable[Posterior]) -> Tensor:
     """The sum of their KLs, where the first of them is.
 
     A table that is drawn once for all its weights counts once, with the prior of its first user.

@@ -11,27 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.rans import (
-    PER_LANE,
-    TOTAL,
-    Decoder,
-    Frequencies,
-    Ids,
-    Numbers,
-    blocks_of,
-    encoded,
-)
-from pocketbayes.codec.tokens import (
-    MOST,
-    Integers,
-    Tokens,
-    bits_in,
-    bytes_for,
-    packed_bits,
-    tokens_of,
-    values_of,
-    widths_of,
-)
+from pocketbayes.codec.rans import PER_LANE, TOTAL, Decoder, Ids, Shares, blocks_of, encoded
+from pocketbayes.codec.tokens import MOST, Integers, joined, narrow, pieces, split
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
@@ -41,6 +22,7 @@ _REMEMBERED = 1 << 8  # what all former runs together weigh when a new one begin
 _WIDEST = 1 << 16  # range of values that are counted in a table
 _LANES_SHARE = 0.001  # of the bytes, that may go into states of lanes
 _MOST_LANES, _USUAL_LANES = 1 << 20, 1024
+_PIECE = 1 << 16  # symbols that are coded at a time
 
 
 class Statistics:
@@ -73,32 +55,24 @@ class Statistics:
     def _keep(self, which: NDArray[np.intp], count: Integers) -> None:
         self.known, self._count = self.known[which], count[which]
 
-    def ids(self, values: Integers) -> tuple[Ids, NDArray[np.bool_]]:
-        """The number of each value among the known, and which are none of them: escapes."""
-        ids = self._places(values)
-        new = np.append(self.known, 0)[ids] != values
-        new |= ids == len(self.known)
-        ids[new] = len(self.known)
-        return ids, new
-
-    def _places(self, values: Integers) -> Ids:
-        """The place of each value among the known, if it is one of them; else some place."""
-        if len(self.known) == 0 or self.known[-1] - self.known[0] > _WIDEST:
-            return np.searchsorted(self.known, values).astype(np.uint16)
-        table = np.full(self.known[-1] - self.known[0] + 3, len(self.known), np.uint16)
-        table[self.known - self.known[0] + 1] = np.arange(len(self.known))
-        found: Ids = table[np.clip(values - self.known[0] + 1, 0, len(table) - 1)]
-        return found
-
-    def values(self, ids: Ids) -> tuple[Integers, NDArray[np.intp]]:
-        """The value of each number, and the places of escapes, whose values mean nothing."""
-        return np.append(self.known, 0)[ids], np.flatnonzero(ids == len(self.known))
-
-    def frequencies(self) -> Frequencies:
-        """Of the known values and, last, of an escape."""
+    def shares(self) -> Shares:
+        """Expected frequencies of the known values and, last, of an escape."""
         total = int(self._count.sum())
         escape = 1 + self._new * total // (2 * self._size)
-        return Frequencies.of(apportioned(np.append(self._count, escape)))
+        return apportioned(np.append(self._count, escape)).astype(np.uint32)
+
+
+def numbered(values: Integers, known: Integers) -> tuple[Ids, NDArray[np.bool_]]:
+    """The number of each value among the known, and which are none of them: escapes."""
+    if len(known) == 0 or int(known[-1]) - int(known[0]) > _WIDEST:
+        ids = np.searchsorted(known, values).astype(np.uint16)
+        ids[np.append(known, 0)[ids] != values] = len(known)
+    else:
+        low = int(known[0]) - 1
+        table = np.full(int(known[-1]) - low + 2, len(known), np.uint16)
+        table[known.astype(np.int64) - low] = np.arange(len(known))
+        ids = table.take(values.astype(np.int64) - low, mode="clip")
+    return ids, ids == len(known)
 
 
 def apportioned(weight: Integers) -> Integers:
@@ -123,72 +97,113 @@ class Coded(NamedTuple):
     bound: float
 
 
+class Block(NamedTuple):
+    """Values, and what was known and expected before they were seen."""
+
+    values: Integers
+    known: Integers
+    shares: Shares
+
+
 def coded_integers(runs: Iterable[Integers], smooth: bool = True) -> Coded:
     """All runs as bytes. Their lengths are not stored: the decoder must know them.
 
     Args:
-        runs: integers below 2^52 whose frequencies may differ from run to run.
+        runs: integers below 2^52 whose frequencies may differ from run to run; each is taken once.
         smooth: near values are about as frequent, so that a few tokens do; labels are not so.
     """
-    runs = list(runs)
-    bound = sum(entropy_bytes(run) for run in runs)
-    lanes = _lanes(sum(map(len, runs)), bound)
-    statistics, literals, extras = Statistics(), [np.empty(0, np.int64)], b""
-    blocks: list[tuple[Ids, Frequencies]] = []
+    kept, extras, bound = [], [], 0.0
+    for run in runs:
+        bound += entropy_bytes(run)
+        tokens, extra = split(run) if smooth else (narrow(run), b"")
+        kept.append(tokens)
+        extras.append(extra)
+    lanes, literals = _lanes(sum(map(len, kept)), bound), list[bytes]()
+    states, words = encoded(_symbols(list(_blocks(kept, lanes)), lanes, literals), lanes)
+    unknown = b"".join(literals[::-1])
+    head = np.array([lanes, sum(map(len, words)), len(unknown)], "<u4").tobytes()
+    coded: list[bytes | memoryview] = [head, states.astype("<u8").tobytes()]
+    coded += [w.astype("<u4", copy=False).data for w in words]
+    return Coded(b"".join([*coded, unknown, *extras]), bound)
+
+
+def _blocks(runs: Iterable[Integers], lanes: int) -> Iterator[Block]:
+    """What the decoder will know when it comes to each block."""
+    statistics = Statistics()
     for run in runs:
         statistics.begin_run()
-        if smooth:
-            run, width, extra = tokens_of(run)
-            extras += packed_bits(extra, width)
-        for block in blocks_of(len(run), _block_sizes(lanes)):
-            ids, new = statistics.ids(run[block])
-            literals.append(run[block][new])
-            blocks.append((ids, statistics.frequencies()))
-            statistics.learn(run[block])
-    unknown = varints(np.concatenate(literals))
-    return Coded(_joined(encoded(blocks, lanes), unknown, extras), bound)
+        for place in blocks_of(len(run), _block_sizes(lanes)):
+            yield Block(run[place], narrow(statistics.known), statistics.shares())
+            statistics.learn(run[place])
 
 
-def _joined(coded: tuple[Numbers, Numbers], literals: bytes, extras: bytes) -> bytes:
-    states, words = coded
-    head = np.array([len(states), len(words), len(literals)], "<u4").tobytes()
-    return head + states.astype("<u8").tobytes() + words.astype("<u4").tobytes() + literals + extras
+def _symbols(
+    blocks: list[Block], lanes: int, literals: list[bytes]
+) -> Iterator[tuple[Ids, Shares]]:
+    """The symbols of all blocks, last ones first, in pieces; adds the literals in that order."""
+    size = max(1, _PIECE // lanes) * lanes
+    while blocks:
+        values, known, shares = blocks.pop()
+        for low in range((len(values) - 1) // size * size, -1, -size):
+            ids, new = numbered(values[low : low + size], known)
+            if new.any():
+                literals.append(varints(values[low : low + size][new]))
+            yield ids, shares
+
+
+class Reader:
+    """Takes run after run out of the bytes that `coded_integers` made of them."""
+
+    def __init__(self, data: bytes | memoryview, smooth: bool = True) -> None:
+        self._decoder, self._literals, self._extras = _opened(data)
+        self._statistics, self._smooth, self._at = Statistics(), smooth, 0
+
+    def take(self, length: int) -> Integers:
+        """The next run, in as little memory as will do."""
+        self._decoder.require(length)
+        self._statistics.begin_run()
+        run: Integers = np.empty(length, np.int8)
+        for place in blocks_of(length, _block_sizes(self._decoder.lanes)):
+            values = self._block(place.stop - place.start)
+            self._statistics.learn(values)
+            values = narrow(values)
+            if values.itemsize > run.itemsize:
+                run = run.astype(values.dtype)
+            run[place] = values
+        if self._smooth:
+            run, self._extras = joined(run, self._extras)
+        return run
+
+    def _block(self, count: int) -> Integers:
+        known = self._statistics.known
+        ids = self._decoder.take(count, self._statistics.shares())
+        new = np.flatnonzero(ids == len(known))
+        literals = self._literals[self._at : self._at + len(new)]
+        if len(literals) < len(new):
+            raise FormatError("its coded numbers lack literals")
+        values = np.append(known, 0)[ids]
+        values[new] = literals
+        self._at += len(new)
+        return values
+
+    def finish(self) -> None:
+        """Checks what can be told only at the end: that nothing is left."""
+        self._decoder.finish()
+        if self._at != len(self._literals) or self._extras:
+            raise FormatError("its coded numbers have literals or extra bits too many")
 
 
 def decoded_integers(
-    data: bytes, lengths: Iterable[int], smooth: bool = True
+    data: bytes | memoryview, lengths: Iterable[int], smooth: bool = True
 ) -> Iterator[Integers]:
-    """The runs again, one by one, if the bytes are what `coded_integers` makes of them.
-
-    What can be told only at the end is told after the last run: take them all.
-    """
-    decoder, literals, extras = _opened(data)
-    statistics, at = Statistics(), 0
+    """The runs again, one by one. The last is followed by a check of the end: take them all."""
+    reader = Reader(data, smooth)
     for length in lengths:
-        decoder.require(length)
-        statistics.begin_run()
-        run: Integers = np.empty(length, np.int32)  # wider only where it must be
-        for block in blocks_of(length, _block_sizes(decoder.lanes)):
-            ids = decoder.take(block.stop - block.start, statistics.frequencies())
-            values, new = statistics.values(ids)
-            if at + len(new) > len(literals):
-                raise FormatError("its coded numbers lack literals")
-            values[new] = literals[at : at + len(new)]
-            if run.dtype != np.int64 and np.abs(values).max() >= 1 << 31:
-                run = run.astype(np.int64)
-            run[block], at = values, at + len(new)
-            statistics.learn(values)
-        if smooth:
-            width = widths_of(run)
-            here, extras = cut(extras, bytes_for(width))
-            run = values_of(Tokens(run, width, bits_in(here, width)))
-        yield run
-    decoder.finish()
-    if at != len(literals) or extras:
-        raise FormatError("its coded numbers have literals or extra bits too many")
+        yield reader.take(length)
+    reader.finish()
 
 
-def _opened(data: bytes) -> tuple[Decoder, Integers, memoryview]:
+def _opened(data: bytes | memoryview) -> tuple[Decoder, Integers, memoryview]:
     """The decoder of some bytes, the literals behind it, and the extra bits behind those."""
     head, rest = cut(memoryview(data), 12)
     lanes, words, literals = (int(n) for n in np.frombuffer(head, "<u4"))
@@ -197,11 +212,10 @@ def _opened(data: bytes) -> tuple[Decoder, Integers, memoryview]:
     states, rest = cut(rest, 8 * lanes)
     coded, rest = cut(rest, 4 * words)
     unknown, rest = cut(rest, literals)
-    numbers = (np.frombuffer(states, "<u8"), np.frombuffer(coded, "<u4"))
     known = varints_in(unknown)
     if ((known <= -MOST) | (known >= MOST)).any():
         raise FormatError("a number is too large")
-    return Decoder(*(n.astype(np.uint64) for n in numbers)), known, rest
+    return Decoder(np.frombuffer(states, "<u8"), np.frombuffer(coded, "<u4")), known, rest
 
 
 def cut(data: memoryview, size: int) -> tuple[memoryview, memoryview]:
@@ -211,18 +225,20 @@ def cut(data: memoryview, size: int) -> tuple[memoryview, memoryview]:
     return data[:size], data[size:]
 
 
-def entropy_bytes(run: NDArray[np.integer]) -> float:
+def entropy_bytes(run: Integers) -> float:
     """n H / 8: the least bytes for a run in which each value is as frequent as it is here."""
     times = counted(run)[1]
     return float((times * np.log2(len(run) / times)).sum()) / 8 if len(run) else 0.0
 
 
-def counted(values: NDArray[np.integer]) -> tuple[Integers, Integers]:
+def counted(values: Integers) -> tuple[Integers, Integers]:
     """The distinct values, rising, and how often each occurs."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if high - low > _WIDEST:
         return np.unique(values, return_counts=True)
-    times = np.bincount(values.astype(np.int64, copy=False) - low)
+    times = np.zeros(high - low + 1, np.int64)
+    for piece in pieces(len(values)):
+        times += np.bincount(values[piece].astype(np.int64) - low, minlength=len(times))
     there = np.flatnonzero(times)
     return there + low, times[there]
 

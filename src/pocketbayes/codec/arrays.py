@@ -20,7 +20,7 @@ TYPES = {
 }  # fmt: skip
 _USUAL = "float32"
 _WORD = re.compile(r"(?:([a-z0-9]+):)?((?:[0-9]+(?:x[0-9]+)*)?)", re.ASCII)
-_MOST_DIGITS = 20
+_MOST_DIGITS, _MOST_AXES, _MOST_VALUES = 20, 64, 1 << 56  # of empty arrays, too, at other axes
 
 
 class Spec(NamedTuple):
@@ -56,9 +56,10 @@ def spec_in(word: object) -> Spec:
     if found is None or (found[1] or _USUAL) not in TYPES:
         raise FormatError(f"{word!r} names no type and shape")
     sizes = found[2].split("x") if found[2] else []
-    if any(len(size) > _MOST_DIGITS for size in sizes):
-        raise FormatError(f"{word[:40]!r} names no shape that fits any memory")  # type: ignore[index]
-    return Spec(found[1] or _USUAL, tuple(map(int, sizes)))
+    shape = tuple(int(size[: _MOST_DIGITS + 1]) for size in sizes)
+    if len(shape) > _MOST_AXES or math.prod(max(1, size) for size in shape) > _MOST_VALUES:
+        raise FormatError(f"{found[0][:40]!r} names no shape that fits any memory")
+    return Spec(found[1] or _USUAL, shape)
 
 
 def spec_of(tensor: Tensor) -> Spec:

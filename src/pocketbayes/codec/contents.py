@@ -1,17 +1,17 @@
 """What a file holds: named arrays, in version 2 coded in sections, in version 1 as they are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pocketbayes.codec.arrays import TYPES, Spec, spec_in, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.container import Container
-from pocketbayes.codec.layout import Options, Packer, Unpacker, grouped
+from pocketbayes.codec.layout import WITH_STEP, Options, Packer, grouped
+from pocketbayes.codec.unpacking import Stored, Unpacker
 from pocketbayes.errors import FormatError
 
 _LEAST_ROOM, _GROWTH = 1 << 30, 256  # bytes that any file may unfold to; times its own size
@@ -35,45 +35,40 @@ class Contents:
     file: Container
     specs: dict[str, Spec]
     parts: tuple[Part, ...]
-    _steps: dict[str, float | None] = field(default_factory=dict)
-    _tensors: dict[str, Tensor] | None = None
+    _unpacker: Unpacker | None = None
 
     def take(self, name: str) -> Tensor:
         """An array of the file, once."""
         spec = self.specs[name]
-        if self.file.version > 1 and spec.numel == 0:
+        if self._unpacker is None:
+            return self.file.sections.pop(name)
+        if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TYPES[spec.dtype])
-        if self._tensors is None:
-            self._tensors = self._decoded() if self.file.version > 1 else dict(self.file.sections)
-        return self._tensors.pop(name)
+        return self._unpacker.take(name)
 
-    def _decoded(self) -> dict[str, Tensor]:
-        unpacker, tensors = Unpacker(), dict[str, Tensor]()
-        for part in self.parts:
-            tensors |= self._unfolded(part, unpacker)
-        return tensors
 
-    def _unfolded(self, part: Part, unpacker: Unpacker) -> dict[str, Tensor]:
-        data = self.file.sections.pop(part.name).numpy().tobytes()
-        specs = [self.specs[name] for name in part.arrays]
-        found = unpacker.arrays(part.name, data, specs, part.coding, self._steps[part.name])
-        return dict(zip(part.arrays, found, strict=True))
+class CodedArrays(NamedTuple):
+    """What the description says of arrays, their sections, types, and how these are coded."""
+
+    description: dict[str, Any]
+    sections: dict[str, bytes]
+    specs: dict[str, Spec]
+    parts: tuple[Part, ...]
 
 
 def coded(
     arrays: Mapping[str, Tensor], families: Mapping[str, str], options: Options
-) -> tuple[dict[str, Any], dict[str, Tensor], tuple[Part, ...]]:
-    """What the description says of some arrays, their sections, and how these are coded."""
+) -> CodedArrays:
+    """Arrays as coded sections."""
     packer, sections, said, parts = Packer(options), {}, {}, []
     specs = {name: spec_of(tensor) for name, tensor in arrays.items()}
     for name, members in grouped(specs, families).items():
         made = packer.section(name, [arrays[member] for member in members])
-        data = made.coded.data
-        sections[name] = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+        sections[name] = made.coded.data
         said[name] = {"coding": made.coding} | ({} if made.step is None else {"step": made.step})
-        parts.append(Part(name, made.coding, len(data), made.coded.bound, tuple(members)))
+        parts.append(Part(name, made.coding, len(sections[name]), made.coded.bound, tuple(members)))
     words = nested({name: spec.word() for name, spec in specs.items()})
-    return {"arrays": words, "sections": said}, sections, tuple(parts)
+    return CodedArrays({"arrays": words, "sections": said}, sections, specs, tuple(parts))
 
 
 def contents_of(file: Container) -> Contents:
@@ -91,12 +86,14 @@ def contents_of(file: Container) -> Contents:
     said = file.description.get("sections")
     if not isinstance(said, dict) or not said.keys() == groups.keys() == file.sections.keys():
         raise FormatError("its sections are not those that its arrays belong to")
-    steps = {name: _checked(name, one, file.sections[name]) for name, one in said.items()}
-    parts = [
-        Part(name, said[name]["coding"], _bytes(file.sections[name]), None, tuple(members))
-        for name, members in groups.items()
-    ]
-    return Contents(file, specs, tuple(parts), steps)
+    stored, parts, data = dict[str, Stored](), [], dict[str, memoryview]()
+    for name, members in groups.items():
+        tensor = file.sections.pop(name)
+        coding, step = _checked(name, said[name], tensor)
+        stored[name] = Stored(tuple(members), [specs[m] for m in members], coding, step)
+        parts.append(Part(name, coding, _bytes(tensor), None, tuple(members)))
+        data[name] = tensor.numpy().data
+    return Contents(file, specs, tuple(parts), Unpacker(stored, data))
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -110,15 +107,17 @@ def _spec(name: str, word: object) -> Spec:
         raise FormatError(f"array {name}: {error}") from error
 
 
-def _checked(name: str, said: Any, data: Tensor) -> float | None:
-    """The step of a section whose description is well formed."""
+def _checked(name: str, said: Any, data: Tensor) -> tuple[str, float | None]:
+    """Coding and step of a section whose description is well formed."""
     step = said.get("step") if isinstance(said, dict) else None
     good = isinstance(said, dict) and said.keys() <= {"coding", "step"}
     good = good and isinstance(said.get("coding"), str) and said["coding"] in CODINGS
     good = good and (step is None or (isinstance(step, float) and 1e-9 < step < 1e3))
     if not good or data.dtype != torch.uint8 or data.dim() != 1:
         raise FormatError(f"section {name}: its coding is none that this library knows")
-    return step
+    if step is None and said["coding"] in WITH_STEP:
+        raise FormatError(f"section {name}: it does not say its step")
+    return said["coding"], step
 
 
 def nested(words: Mapping[str, str]) -> dict[str, Any]:

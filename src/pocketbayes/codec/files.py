@@ -8,16 +8,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codec.container import packed, read_container, unpacked, write_container
+from pocketbayes.codec.container import packed, read_container, read_description, write_container
 from pocketbayes.codec.contents import Contents, coded, contents_of
-from pocketbayes.codec.header import Header, header_of
+from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in, tables_of
 from pocketbayes.codec.state import plain_state, replace_state_
-from pocketbayes.codec.summary import FileSummary, summary_of
+from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.convert import adopt_posteriors_, named_posteriors
 from pocketbayes.description import (
     NOISE,
+    Description,
     add_noise_parameter,
     attach_description,
     describe,
@@ -68,8 +69,9 @@ def save(
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
+    tally = tally_of(posteriors.items(), families)
     tables, numbers = tables_of(posteriors)
-    arrays, sections, parts = coded(
+    made = coded(
         _arrays(model, posteriors, tables), families, Options(tolerance, lossless, exact_state)
     )
     description = {
@@ -77,10 +79,10 @@ def save(
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
-    data = packed(description | arrays, sections)
-    contents = replace(contents_of(unpacked(data)), parts=parts)
-    summary = summary_of(contents, header_of(contents), posteriors)
-    write_container(Path(path), data)
+    pieces, file = packed(description | made.description, made.sections)
+    contents = Contents(file, made.specs, made.parts)
+    summary = summary_of(contents, header_of(contents), tally)
+    write_container(Path(path), pieces)
     return summary
 
 
@@ -138,7 +140,19 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     try:
         contents = contents_of(file)
         header = header_of(contents)
-        return summary_of(contents, header, posteriors_in(contents, header))
+        tally = tally_of(posteriors_in(contents, header), header.posteriors)
+        for name in header.state:
+            contents.take(f"state/{name}")
+        return summary_of(contents, header, tally)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def described(path: str | os.PathLike[str]) -> Description:
+    """What a file says of its model, at once: `load` finds out whether the rest is whole."""
+    description = read_description(Path(path))
+    try:
+        return model_in(description)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 
@@ -170,7 +184,7 @@ def _built(header: Header) -> nn.Module:
 
 def _filled(model: nn.Module, header: Header, file: Contents) -> nn.Module:
     """The network with the posteriors and the deterministic state of the file."""
-    adopt_posteriors_(model, posteriors_in(file, header), header.model.estimator or "lrt")
+    adopt_posteriors_(model, dict(posteriors_in(file, header)), header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
     for home in {model, *members_of(model)}:

@@ -45,7 +45,7 @@ def header_of(file: Contents) -> Header:
     for name in sorted(wanted ^ file.specs.keys()):
         what = "is missing" if name in wanted else "is not named in the description"
         raise FormatError(f"array {name} {what}")
-    return Header(_description(found.get("model")), members, posteriors, tables, tuple(state))
+    return Header(model_in(found), members, posteriors, tables, tuple(state))
 
 
 def _state_of(file: Contents) -> list[str]:
@@ -63,7 +63,9 @@ def _tables(tables: Any, posteriors: dict[str, str]) -> dict[str, int]:
     return dict(tables)
 
 
-def _description(model: Any) -> Description:
+def model_in(description: dict[str, Any]) -> Description:
+    """What a file's description says of the model, if it is well formed."""
+    model: Any = description.get("model")
     _require(_is_dict(model), "model", "an object")
     names, network = model.get("class_names"), model.get("network")
     checks = {

@@ -1,7 +1,6 @@
 """Lossless codings of integers."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,8 @@ from pocketbayes.codec.adaptive import (
     entropy_bytes,
 )
 from pocketbayes.codec.arrays import Spec, storage_type
-from pocketbayes.codec.jobs import Arrays, Coding, Job, counts
-from pocketbayes.codec.tokens import MOST, Integers
+from pocketbayes.codec.jobs import Array, Arrays, Coding, Data, Job, counts
+from pocketbayes.codec.tokens import MOST, Integers, largest
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
@@ -28,7 +27,7 @@ def _encode_integers(arrays: Arrays, job: Job) -> Coded | None:
     return None if runs is None else coded_integers(runs, smooth=False)
 
 
-def _decode_integers(data: bytes, job: Job) -> Arrays:
+def _decode_integers(data: Data, job: Job) -> Iterator[Array]:
     return _narrowed(decoded_integers(data, counts(job), smooth=False), job)
 
 
@@ -41,7 +40,7 @@ def _encode_exceptions(arrays: Arrays, job: Job) -> Coded | None:
     places = [np.flatnonzero(run != v) for run, v in zip(runs, usual, strict=True)]
     if sum(map(len, places)) > _FEW * sum(map(len, runs)):
         return None
-    gaps = [np.diff(place, prepend=-1) - 1 for place in places]
+    gaps = [_gaps(place) for place in places]
     values = [run[place] for run, place in zip(runs, places, strict=True)]
     head = [np.array([v, len(place)]) for v, place in zip(usual, places, strict=True)]
     parts = (varints(np.concatenate(head)), coded_integers(gaps).data)
@@ -54,7 +53,7 @@ def _most_frequent(run: Integers) -> int:
     return int(seen[times.argmax()]) if len(run) else 0
 
 
-def _decode_exceptions(data: bytes, job: Job) -> Arrays:
+def _decode_exceptions(data: Data, job: Job) -> Iterator[Array]:
     sizes, rest = cut(memoryview(data), 8)
     first, second = (int(n) for n in np.frombuffer(sizes, "<u4"))
     head, rest = cut(rest, first)
@@ -65,48 +64,51 @@ def _decode_exceptions(data: bytes, job: Job) -> Arrays:
     counts = [int(n) for n in known[1::2]]
     if any(n > spec.numel for n, spec in zip(counts, job.specs, strict=True)):
         raise FormatError("it has more exceptions than numbers")
-    places = [_places(gap) for gap in decoded_integers(bytes(gaps), counts)]
-    others = list(decoded_integers(bytes(values), counts, False))
-    runs = []
-    for spec, usual, place, other in zip(job.specs, known[::2], places, others, strict=True):
+    places = decoded_integers(gaps, counts)
+    others = decoded_integers(values, counts, False)
+    for spec, usual, gap, other in zip(job.specs, known[::2], places, others, strict=True):
+        place = _places(gap)
         if len(place) and place[-1] >= spec.numel:
             raise FormatError("an exception lies outside of its array")
-        run = np.full(spec.numel, usual)
-        run[place] = other
-        runs.append(run)
-    return _narrowed(runs, job)
+        array = np.full(spec.numel, _fitting(usual[None], spec))
+        array[place] = _fitting(other, spec)
+        yield array
 
 
 def _encode_rising(arrays: Arrays, job: Job) -> Coded | None:
     runs = _whole(arrays, job)
     if runs is None:
         return None
-    gaps = [np.diff(run, prepend=-1) - 1 for run in runs]
+    gaps = [_gaps(run.astype(np.int64)) for run in runs]
     return None if any((gap < 0).any() for gap in gaps) else coded_integers(gaps)
 
 
-def _decode_rising(data: bytes, job: Job) -> Arrays:
+def _decode_rising(data: Data, job: Job) -> Iterator[Array]:
     return _narrowed((_places(gap) for gap in decoded_integers(data, counts(job))), job)
+
+
+def _gaps(place: NDArray[np.int64]) -> Integers:
+    return np.diff(place, prepend=np.int64(-1)) - 1
 
 
 def _places(gap: Integers) -> Integers:
     if len(gap) and (int(gap.min()) < 0 or float(gap.sum(dtype=np.float64)) + len(gap) > MOST):
         raise FormatError("its places do not rise, or leave all bounds")
-    return np.cumsum(gap + 1) - 1
+    return np.cumsum(gap, dtype=np.int64) + np.arange(len(gap))
 
 
 def _whole(arrays: Arrays, job: Job) -> list[Integers] | None:
     if any(spec.is_float or spec.dtype.startswith("complex") for spec in job.specs):
         return None
-    runs = [a.astype(np.int64) for a in arrays]
-    return None if any((np.abs(run) >= MOST).any() for run in runs) else runs
+    runs = [a.view(np.uint8) if a.dtype == bool else a for a in arrays]
+    return None if any(largest(run) >= MOST for run in runs) else runs
 
 
-def _narrowed(runs: Iterable[Integers], job: Job) -> Arrays:
-    return [_fitting(run, spec) for run, spec in zip(runs, job.specs, strict=True)]
+def _narrowed(runs: Iterable[Integers], job: Job) -> Iterator[Array]:
+    return (_fitting(run, spec) for run, spec in zip(runs, job.specs, strict=True))
 
 
-def _fitting(run: Integers, spec: Spec) -> NDArray[Any]:
+def _fitting(run: Integers, spec: Spec) -> Array:
     array = run.astype(storage_type(spec))
     if (array != run).any():
         raise FormatError("a number does not fit its type")

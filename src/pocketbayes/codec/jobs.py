@@ -1,6 +1,6 @@
 """What a coding is asked for: the arrays of one section, their types, and a step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -9,37 +9,40 @@ from pocketbayes.codec.adaptive import Coded
 from pocketbayes.codec.arrays import Spec
 from pocketbayes.codec.tokens import Integers
 
-Arrays = list[NDArray[Any]]
+Array = NDArray[Any]
+Arrays = list[Array]
+Data = bytes | memoryview
 
 
 class Steps(NamedTuple):
-    """Multiples of a step, array by array."""
+    """Multiples of a step, array by array; may be there only once."""
 
-    integers: list[Integers]
+    integers: Iterable[Integers]
     step: float
 
 
 class Job(NamedTuple):
-    """One section: the specs of its arrays, its step, and what its stds' logs were coded as."""
+    """One section: the specs of its arrays, its step, and what its stds' logs were coded as.
+
+    Who codes also says how many steps its own values are, if they are to be coded so.
+    """
 
     specs: Sequence[Spec]
     step: float | None = None
     log_stds: Steps | None = None
+    multiples: list[Integers] | None = None
 
 
 class Coding(NamedTuple):
-    """A way there, which gives None where it cannot go, and the way back."""
+    """A way there, which gives None where it cannot go, and the way back, array by array.
+
+    What can be told only at the end is told after the last array: take them all.
+    """
 
     encode: Callable[[Arrays, Job], Coded | None]
-    decode: Callable[[bytes, Job], Arrays]
+    decode: Callable[[Data, Job], Iterator[Array]]
 
 
 def counts(job: Job) -> list[int]:
     """How many numbers each array has."""
     return [spec.numel for spec in job.specs]
-
-
-def finished(runs: Iterator[Integers]) -> None:
-    """Lets the decoder check its end."""
-    if next(runs, None) is not None:
-        raise AssertionError("runs are left over")

@@ -4,19 +4,20 @@ Arrays have the names `posterior/TENSOR/ARRAY`, `table/NUMBER/ARRAY` and `state/
 holds all arrays of one name of one family, of one type: `gaussian/mean`, `state/running_var`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, cast
 
 import numpy as np
 from torch import Tensor
 
 from pocketbayes.codec.adaptive import Coded
-from pocketbayes.codec.arrays import Spec, flat, spec_of, tensor_of
+from pocketbayes.codec.arrays import Spec, flat, spec_of
 from pocketbayes.codec.codings import CODINGS
-from pocketbayes.codec.float_codings import integers_in_steps, steps_in, values_of_steps
-from pocketbayes.codec.jobs import Arrays, Job, Steps
+from pocketbayes.codec.float_codings import multiples_of_step
+from pocketbayes.codec.jobs import Array, Arrays, Job, Steps
 from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step
-from pocketbayes.errors import FormatError
+from pocketbayes.codec.tokens import Integers
 
 _PARTNER = {"mean": "log_std", "outlier_mean": "outlier_log_std"}
 _STEPS: dict[str, Callable[[float], float]] = {
@@ -27,8 +28,7 @@ _STEPS: dict[str, Callable[[float], float]] = {
     "log_odds": log_odds_step,
 }
 _PLACES = ("index", "outlier", "blend")
-_WITH_STEP = ("steps", "relative")
-_OF_FLOATS = (*_WITH_STEP, "half", "half planes")
+WITH_STEP = ("steps", "relative")
 _SLOW = {"planes": 0.45, "half planes": 0.45, "integers": 0.1}  # of the raw bytes is good enough
 
 
@@ -70,7 +70,7 @@ def _role(section: str) -> str:
     return section.split("/")[1]
 
 
-def _partner(section: str) -> str | None:
+def partner(section: str) -> str | None:
     """The section with the logs of the stds that these means go with."""
     family, _, rest = section.partition("/")
     role, slash, kind = rest.partition("/")
@@ -102,75 +102,71 @@ class Packer:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._logs: dict[str, Steps | None] = {}
+        self._logs: dict[str, deque[Integers]] = {}
 
     def section(self, name: str, tensors: list[Tensor]) -> Section:
         """The smallest coding of these arrays."""
         specs, arrays = [spec_of(t) for t in tensors], [flat(t) for t in tensors]
         possible = candidates(name, specs[0], self._options)
         step = _STEPS[_role(name)](self._options.tolerance) if _role(name) in _STEPS else None
-        job = Job(specs, step, _fitting(self._logs.pop(_partner(name) or "", None), specs))
+        job = Job(specs, step, self._log_stds(name, specs))
+        if "steps" in possible:
+            job = job._replace(multiples=multiples_of_step(arrays, job))
         found = self._smallest(name, possible, arrays, job)
-        if found.coding == "steps":
-            self._logs[name] = integers_in_steps(arrays, job)
+        if found.coding == "steps" and job.multiples is not None:
+            self._logs[name] = deque(job.multiples)
         return found
+
+    def _log_stds(self, name: str, specs: list[Spec]) -> Steps | None:
+        """What the logs of the stds of these means were coded as, given away one by one."""
+        logs = self._logs.pop(partner(name) or "", None)
+        if logs is None or [len(k) for k in logs] != [spec.numel for spec in specs]:
+            return None
+        return Steps(given_away(logs), log_std_step(self._options.tolerance))
 
     def _smallest(self, name: str, possible: tuple[str, ...], arrays: Arrays, job: Job) -> Section:
         """The smallest coding; what bytes alone can do is tried where nothing else did well."""
-        best = Section("raw", Coded(_raw(arrays), float(sum(a.nbytes for a in arrays))), None)
-        enough = {slow: share * len(best.coded.data) for slow, share in _SLOW.items()}
+        best, raw = None, sum(a.nbytes for a in arrays)
         for coding in possible:
-            if coding in _SLOW and len(best.coded.data) < enough[coding]:
+            least = raw if best is None else len(best.coded.data)
+            if coding in _SLOW and least < _SLOW[coding] * raw:
                 continue
             made = self._tried(name, coding, arrays, job)
-            if made is not None and len(made.data) < len(best.coded.data):
-                best = Section(coding, made, job.step if coding in _WITH_STEP else None)
-        return best
+            if made is not None and len(made.data) < least:
+                best = Section(coding, made, job.step if coding in WITH_STEP else None)
+        return best or Section("raw", cast(Coded, CODINGS["raw"].encode(arrays, job)), None)
 
     def _tried(self, name: str, coding: str, arrays: Arrays, job: Job) -> Coded | None:
-        is_table = name.startswith("table/") and coding.startswith("half")
-        if is_table and not _is_precise_enough(arrays, self._options.tolerance, name):
+        if coding.startswith("half") and not _keeps(name, arrays, self._options.tolerance):
             return None
         return CODINGS[coding].encode(arrays, job)
 
 
-def _is_precise_enough(arrays: Arrays, tolerance: float, name: str) -> bool:
-    """Whether float16 keeps log-stds of a table: an error d costs d^2 nats, about."""
-    if _role(name) != "log_std":
-        return False
-    error = [np.abs(a.astype("<f2").astype(np.float64) - a).max(initial=0) for a in arrays]
-    return bool(max(error, default=0) ** 2 <= tolerance / 2)
+def _keeps(name: str, arrays: Arrays, tolerance: float) -> bool:
+    """Whether float16 keeps what posteriors are made of within the tolerance."""
+    if _role(name) == "blend_share":
+        return all(_share_cost(array) <= tolerance for array in arrays)
+    if not name.startswith("table/"):
+        return True
+    return _role(name) == "log_std" and all(_log_std_cost(a) <= tolerance / 2 for a in arrays)
 
 
-def _fitting(logs: Steps | None, specs: list[Spec]) -> Steps | None:
-    """The logs of stds, if they are those of arrays like these."""
-    good = logs is not None and [len(k) for k in logs.integers] == [spec.numel for spec in specs]
-    return logs if good else None
+def _log_std_cost(array: Array) -> float:
+    """An error d costs d^2 nats, about."""
+    with np.errstate(over="ignore"):
+        error = np.abs(array.astype("<f2").astype(np.float64) - array)
+    return float(error.max(initial=0) ** 2)
 
 
-def _raw(arrays: Arrays) -> bytes:
-    return b"".join(a.tobytes() for a in arrays)
+def _share_cost(array: Array) -> float:
+    """KL(a || b) <= (a - b)^2 / (b (1 - b)) nats of a choice between two, so of their blend."""
+    with np.errstate(all="ignore"):
+        stored = array.astype("<f2").astype(np.float64)
+        cost = (array - stored) ** 2 / (stored * (1 - stored))
+    return float(np.where(array == stored, 0, cost).max(initial=0))
 
 
-class Unpacker:
-    """Decodes one section after the other."""
-
-    def __init__(self) -> None:
-        self._logs: dict[str, Steps] = {}
-
-    def arrays(
-        self, name: str, data: bytes, specs: list[Spec], coding: str, step: float | None
-    ) -> list[Tensor]:
-        """The arrays of one section; every error names it."""
-        job = Job(specs, step, _fitting(self._logs.pop(_partner(name) or "", None), specs))
-        try:
-            if coding in _OF_FLOATS and not all(spec.is_float for spec in specs):
-                raise FormatError(f"{coding} is a coding of floats")
-            if coding == "steps":
-                self._logs[name] = steps_in(data, job)
-                values = values_of_steps(self._logs[name], specs)
-            else:
-                values = CODINGS[coding].decode(data, job)
-        except FormatError as error:
-            raise FormatError(f"section {name}: {error}") from error
-        return [tensor_of(v, spec) for v, spec in zip(values, specs, strict=True)]
+def given_away(queue: deque[Integers]) -> Iterator[Integers]:
+    """What waits in a queue, which then forgets it."""
+    while queue:
+        yield queue.popleft()

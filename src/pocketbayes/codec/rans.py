@@ -1,8 +1,8 @@
 """Asymmetric numeral systems (Duda 2013) in numpy: symbols to bytes at the cost of their entropy.
 
-A coder has many lanes, each a 64-bit state of its own; symbol i of a block goes through lane
-i mod lanes, so that one numpy call codes one symbol of every lane. All arithmetic is of integers:
-the bytes are the same on every platform, with every version of numpy.
+A coder has many lanes, each a state of its own; symbol i of a block goes through lane i mod lanes,
+so that one numpy call codes one symbol of every lane. All arithmetic is of integers: the bytes are
+the same on every platform, with every version of numpy.
 
     encode   x' = floor(x / f) 2^16 + (x mod f) + s      (f: frequency of the symbol, s: its start)
     decode   x  = f floor(x' / 2^16) + (x' mod 2^16) - s
@@ -10,8 +10,8 @@ the bytes are the same on every platform, with every version of numpy.
 Before a state would pass 2^63 its lower 32 bits go out as a word; a state below 2^31 takes one in.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,94 +20,148 @@ from pocketbayes.errors import FormatError
 
 PRECISION = 16
 TOTAL = 1 << PRECISION
-_FIRST = 1 << 31
-_BITS, _WORD, _LOW = np.uint64(PRECISION), np.uint64(32), np.uint64(_FIRST)
-_ROOM = np.uint64(63 - PRECISION)
-_SLOT, _LOWER = np.uint64(TOTAL - 1), np.uint64(0xFFFFFFFF)
-
-Ids = NDArray[np.integer]
 PER_LANE = 1 << 16  # symbols, at most: bytes that claim more are not decoded
-Numbers = NDArray[np.uint64]
 
 
-class Frequencies(NamedTuple):
-    """How often each symbol is expected, of 2^16; none is 0, and starts are their running sums."""
-
-    frequency: Numbers
-    start: Numbers
-
-    @classmethod
-    def of(cls, frequency: NDArray[np.int64]) -> "Frequencies":
-        """With the running sums, which must end at 2^16."""
-        ends = np.cumsum(frequency)
-        return cls(frequency.astype(np.uint64), (ends - frequency).astype(np.uint64))
-
-    def slots(self) -> Ids:
-        """The symbol of each of the 2^16 slots."""
-        return np.repeat(
-            np.arange(len(self.frequency), dtype=np.uint16), self.frequency.astype(np.int64)
-        )
+def _constant(value: int, kind: type[np.integer]) -> NDArray[np.integer]:
+    """As an array, which numpy takes up faster than a number: a step is a dozen short calls."""
+    return np.array(value, kind)
 
 
-def encoded(blocks: Sequence[tuple[Ids, Frequencies]], lanes: int) -> tuple[Numbers, Numbers]:
-    """Last states and words, in the order in which `Decoder` takes them."""
+_BITS, _WORD, _LOW = (_constant(n, np.uint64) for n in (PRECISION, 32, 1 << 31))
+_ROOM = _constant(63 - PRECISION, np.uint64)
+_SLOT, _SHIFT = _constant(TOTAL - 1, np.int64), _constant(PRECISION, np.int64)
+_EMPTY, _REFILL = _constant(1 << 31, np.int64), _constant(32, np.int64)
+
+Ids = NDArray[np.uint16]
+Shares = NDArray[np.uint32]  # how often each symbol is expected, of 2^16; none is 0
+States = NDArray[np.uint64]
+Words = NDArray[np.uint32]
+Signed = NDArray[np.int64]
+_FEW_LANES = 16
+
+
+def encoded(blocks: Iterable[tuple[Ids, Shares]], lanes: int) -> tuple[States, list[Words]]:
+    """The last states of the lanes, and the words for `Decoder`, in pieces.
+
+    Blocks come last one first, for what goes in last comes out first; they may be cut at multiples
+    of the lanes.
+    """
     states, words = np.full(lanes, _LOW), []
-    for ids, table in reversed(blocks):
-        frequency, start = table.frequency[ids], table.start[ids]
-        for low in range((len(ids) - 1) // lanes * lanes, -1, -lanes):
-            f, s = frequency[low : low + lanes], start[low : low + lanes]
-            x = states[: len(f)]
-            full = x >= f << _ROOM
-            if full.any():
-                words.append((x[full] & _LOWER)[::-1])
-                x = np.where(full, x >> _WORD, x)
-            quotient = x // f
-            states[: len(f)] = (quotient << _BITS) + (x - quotient * f) + s
-    joined = np.concatenate(words)[::-1] if words else np.empty(0, np.uint64)
-    return states, joined
+    push = _pushed if lanes > _FEW_LANES else _pushed_singly
+    for ids, shares in blocks:
+        words.append(push(states, ids, shares.astype(np.uint64)))
+    return states, words[::-1]
+
+
+def _pushed(states: States, ids: Ids, shares: NDArray[np.uint64]) -> Words:
+    """Puts symbols into the states; the words that came out."""
+    frequency, start, lanes = shares[ids], (np.cumsum(shares) - shares)[ids], len(states)
+    limit = frequency << _ROOM
+    out, at = np.empty(len(ids), np.uint32), len(ids)
+    for low in range((len(ids) - 1) // lanes * lanes, -1, -lanes):
+        f = frequency[low : low + lanes]
+        x = states[: len(f)]
+        full = np.greater_equal(x, limit[low : low + lanes]).nonzero()[0]
+        large = x[full]
+        out[at - len(full) : at] = large  # the lower 32 bits of each
+        at -= len(full)
+        x[full] = np.right_shift(large, _WORD)
+        quotient = x // f
+        np.subtract(x, quotient * f, x)
+        np.add(x, np.left_shift(quotient, _BITS), x)
+        np.add(x, start[low : low + lanes], x)
+    return out[at:].copy()
+
+
+def _pushed_singly(states: States, ids: Ids, shares: NDArray[np.uint64]) -> Words:
+    """The same without numpy, whose calls take long for a few numbers."""
+    frequency, start = shares.tolist(), (np.cumsum(shares) - shares).tolist()
+    lanes, words = states.tolist(), []
+    for place, symbol in zip(range(len(ids) - 1, -1, -1), ids[::-1].tolist(), strict=True):
+        x, f = lanes[place % len(lanes)], frequency[symbol]
+        if x >= f << (63 - PRECISION):
+            words.append(x & 0xFFFFFFFF)
+            x >>= 32
+        lanes[place % len(lanes)] = (x // f << PRECISION) + x % f + start[symbol]
+    states[:] = lanes
+    return np.array(words[::-1], np.uint32)
 
 
 class Decoder:
-    """Takes symbols out of states and words, block by block, in the order they were given in."""
+    """Takes symbols out of states and words, block by block, in the order they were given in.
 
-    def __init__(self, states: Numbers, words: Numbers) -> None:
+    Its states are signed: none passes 2^63, and numpy looks signed numbers up faster.
+    """
+
+    def __init__(self, states: States, words: Words) -> None:
         if (states < _LOW).any() or (states >> np.uint64(63)).any():
             raise FormatError("a coder's state is out of bounds")
-        self._states, self._words, self._at = states.copy(), words, 0
+        self._states, self._words, self._at = states.astype(np.int64), words, 0
         self.lanes, self._wanted = len(states), 0
 
     def require(self, count: int) -> None:
         """Refuses more symbols than the lanes may hold."""
         self._wanted += count
-        if self._wanted > len(self._states) * PER_LANE:
+        if self._wanted > self.lanes * PER_LANE:
             raise FormatError("its coded numbers cannot be as many as it says")
 
-    def take(self, count: int, table: Frequencies) -> Ids:
+    def take(self, count: int, shares: Shares) -> Ids:
         """The next symbols."""
-        slots, ids = table.slots(), np.empty(count, np.uint16)
-        for low in range(0, count, self.lanes):
-            x = self._states[: count - low]
-            slot = x & _SLOT
-            found = slots[slot]
-            ids[low : low + len(x)] = found
-            x = table.frequency[found] * (x >> _BITS) + slot - table.start[found]
-            self._refill(x)
-            self._states[: len(x)] = x
+        frequency = shares.astype(np.int64)
+        start, words = np.cumsum(frequency) - frequency, self._words[self._at : self._at + count]
+        pop = self._popped if self.lanes > _FEW_LANES else self._popped_singly
+        ids, taken = pop(count, frequency, start, words.astype(np.int64))
+        if taken > len(words):
+            raise FormatError("its coded numbers end too early")
+        self._at += taken
         return ids
 
-    def _refill(self, x: Numbers) -> None:
-        low = x < _LOW
-        wanted = int(np.count_nonzero(low))
-        if wanted:
-            words = self._words[self._at : self._at + wanted]
-            if len(words) < wanted:
-                raise FormatError("its coded numbers end too early")
-            x[low] = (x[low] << _WORD) | words
-            self._at += wanted
+    def _popped(
+        self, count: int, frequency: Signed, start: Signed, words: Signed
+    ) -> tuple[Ids, int]:
+        """Symbols, and how many words these took; more than there are: they mean nothing."""
+        by_slot, ids = np.repeat(np.arange(len(start)), frequency), np.empty(count, np.uint16)
+        at = 0
+        for low in range(0, count, self.lanes):
+            x = self._states[: count - low]
+            slot = np.bitwise_and(x, _SLOT)
+            symbol = by_slot.take(slot, mode="clip")
+            ids[low : low + len(x)] = symbol
+            np.right_shift(x, _SHIFT, x)
+            np.multiply(x, frequency.take(symbol, mode="clip"), x)
+            np.add(x, slot, x)
+            np.subtract(x, start.take(symbol, mode="clip"), x)
+            empty = np.less(x, _EMPTY).nonzero()[0]
+            begin, at = at, at + len(empty)
+            if at > len(words):
+                break
+            x[empty] = np.left_shift(x[empty], _REFILL) | words[begin:at]
+        return ids, at
+
+    def _popped_singly(
+        self, count: int, frequency: Signed, start: Signed, words: Signed
+    ) -> tuple[Ids, int]:
+        """The same without numpy, whose calls take long for a few numbers."""
+        lanes, starts, frequencies = self._states.tolist(), start.tolist(), frequency.tolist()
+        ids, coming = [], iter(words.tolist())
+        taken = 0
+        for place in range(count):
+            x = lanes[place % len(lanes)]
+            slot = x & (TOTAL - 1)
+            symbol = bisect_right(starts, slot) - 1
+            ids.append(symbol)
+            x = frequencies[symbol] * (x >> PRECISION) + slot - starts[symbol]
+            if x < 1 << 31:
+                taken += 1
+                x = x << 32 | next(coming, 0)
+            lanes[place % len(lanes)] = x
+        self._states[:] = lanes
+        return np.array(ids, np.uint16), taken
 
     def finish(self) -> None:
         """Checks that all went in as it came out: nothing is left, every lane at its beginning."""
-        if self._at != len(self._words) or (self._states != _LOW).any():
+        if self._at != len(self._words) or (self._states != 1 << 31).any():
             raise FormatError("its coded numbers do not end where they should")
 
 

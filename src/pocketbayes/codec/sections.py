@@ -1,6 +1,6 @@
 """Posteriors to sections and back; a table that several of them look into is stored once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
@@ -16,14 +16,12 @@ def tables_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Table], dict[st
     return tables, {name: number[id(table)] for name, table in shared.items()}
 
 
-def posteriors_in(file: Contents, header: Header) -> dict[str, Posterior]:
-    """Every posterior of a file, by the name of its parameter."""
+def posteriors_in(file: Contents, header: Header) -> Iterator[tuple[str, Posterior]]:
+    """Every posterior of a file, one by one, with the name of its parameter."""
     tables = [_table(file, number) for number in range(header.num_tables)]
-    found = {}
     for name, family in header.posteriors.items():
         table = tables[header.tables[name]] if name in header.tables else None
-        found[name] = _posterior(file, name, FAMILIES[family], table)
-    return found
+        yield name, _posterior(file, name, FAMILIES[family], table)
 
 
 def _table(file: Contents, number: int) -> Table:

@@ -16,12 +16,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.tokens import MOST, Integers
+from pocketbayes.codec.adaptive import counted
+from pocketbayes.codec.tokens import MOST, Integers, largest
 from pocketbayes.errors import FormatError
 
 Floats = NDArray[np.floating]
 MOST_LOG_STD = 600.0
-_DIGITS = Context(prec=25)
+_PRODUCT, _DIGITS = Context(prec=28), Context(prec=25)  # the caller's own may be any
+_WIDEST = 1 << 16  # range of multiples that are looked up in a table
 
 
 def log_std_step(tolerance: float) -> float:
@@ -60,22 +62,24 @@ def to_steps(values: Floats, step: float | Floats) -> Integers | None:
 
 def from_steps(integers: Integers, step: float | Floats) -> NDArray[np.float64]:
     """The values that `to_steps` took them for."""
-    if len(integers) and int(np.abs(integers).max()) >= MOST:
+    if largest(integers) >= MOST:
         raise FormatError("a number is too large")
     return integers.astype(np.float64) * np.asarray(step, np.float64)
 
 
 def stds(integers: Integers, step: float) -> NDArray[np.float64]:
     """exp(k step) for each k."""
-    if len(integers) == 0:
-        return np.empty(0)
-    low, high = int(integers.min()), int(integers.max())
-    if max(abs(low), abs(high)) * step > MOST_LOG_STD:
+    if largest(integers) * step > MOST_LOG_STD:
         raise FormatError("a log-std is out of bounds")
-    table = np.array([_exp(k, step) for k in range(low, high + 1)])
-    return table[integers.astype(np.int64) - low]
+    known = counted(integers)[0]
+    exps: NDArray[np.float64] = np.array([_exp(int(k), step) for k in known])
+    if len(known) == 0 or known[-1] - known[0] > _WIDEST:
+        return exps[np.searchsorted(known, integers)]
+    table: NDArray[np.float64] = np.empty(int(known[-1] - known[0]) + 1)
+    table[known - known[0]] = exps
+    return table[integers.astype(np.int64) - int(known[0])]
 
 
 @lru_cache(maxsize=1 << 14)
 def _exp(k: int, step: float) -> float:
-    return float(_DIGITS.exp(Decimal(k) * Decimal(step)))
+    return float(_DIGITS.exp(_PRODUCT.multiply(Decimal(k), Decimal(step))))

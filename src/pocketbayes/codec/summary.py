@@ -1,9 +1,10 @@
 """What a file holds, in words and numbers."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -121,15 +122,34 @@ class FileSummary:
     __repr__ = __str__
 
 
-def summary_of(file: Contents, header: Header, posteriors: Mapping[str, Posterior]) -> FileSummary:
-    """The summary of a file that holds these posteriors."""
-    model, families = file.file.description["model"], dict[str, int]()
-    network = model.get("network") or {"name": None, "options": {}}
-    for name, family in header.posteriors.items():
-        families[family] = families.get(family, 0) + posteriors[name].shape.numel()
-    weights = sum(families.values())
+class Tally(NamedTuple):
+    """Number of weights by family, how many of them are there, and nats from prior to posterior."""
+
+    families: Counter[str]
+    active: int
+    kl: float
+
+
+def tally_of(posteriors: Iterable[tuple[str, Posterior]], families: Mapping[str, str]) -> Tally:
+    """Counts posteriors of these families, which it takes one by one."""
+    weights, active = Counter[str](), 0
+
+    def passing() -> Iterator[Posterior]:
+        nonlocal active
+        for name, posterior in posteriors:
+            weights[families[name]] += posterior.shape.numel()
+            active += posterior.num_active
+            yield posterior
+
     with torch.no_grad():
-        divergence = float(total_kl(list(posteriors.values())))
+        divergence = float(total_kl(passing()))
+    return Tally(weights, active, divergence)
+
+
+def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
+    """The summary of a file that holds these posteriors."""
+    model, weights = file.file.description["model"], tally.families.total()
+    network = model.get("network") or {"name": None, "options": {}}
     return FileSummary(
         bytes=file.file.size,
         sha256=file.file.sha256,
@@ -141,13 +161,13 @@ def summary_of(file: Contents, header: Header, posteriors: Mapping[str, Posterio
         estimator=model.get("estimator"),
         class_names=None if model.get("class_names") is None else tuple(model["class_names"]),
         preprocess=model.get("preprocess"),
-        families=families,
+        families=dict(tally.families),
         weights=weights,
-        active_weights=sum(q.num_active for q in posteriors.values()),
+        active_weights=tally.active,
         bits_per_weight=8 * file.file.size / max(1, weights),
         ratio_to_fp32=4 * weights / file.file.size,
         ratio_to_posterior=8 * weights / file.file.size,
-        kl=divergence,
+        kl=tally.kl,
         sections=_sections(file),
     )
 

@@ -5,6 +5,7 @@ two. Where a distribution is smooth, the bits below are as good as uniform, and 
 its shape from few numbers.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,31 @@ from numpy.typing import NDArray
 
 from pocketbayes.errors import FormatError
 
-Integers = NDArray[np.int64]
+Integers = NDArray[np.integer]
 
 MOST = 1 << 52  # larger integers are not exact as floats
 _DIRECT, _LEADING = 4, 3  # bits
 _MOST = (1 << _DIRECT) + ((52 - _DIRECT) << _LEADING)
+_PIECE = 1 << 16
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """Places in short rows, so that what is calculated on the way takes little memory."""
+    return (slice(low, low + _PIECE) for low in range(0, count, _PIECE))
+
+
+def largest(values: Integers) -> int:
+    """The largest magnitude; of the smallest number of a type, too, which numpy's `abs` spares."""
+    return max(-int(values.min()), int(values.max())) if len(values) else 0
+
+
+def narrow(values: Integers) -> Integers:
+    """The same integers in as little memory as will do."""
+    most = largest(values)
+    for kind in (np.int8, np.int16, np.int32):
+        if values.itemsize > np.dtype(kind).itemsize and most <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
 
 
 class Tokens(NamedTuple):
@@ -43,7 +64,7 @@ def tokens_of(values: Integers) -> Tokens:
 
 def widths_of(token: Integers) -> NDArray[np.uint8]:
     """How many bits each token leaves open."""
-    above = np.abs(token) - (1 << _DIRECT)
+    above = np.abs(token.astype(np.int64)) - (1 << _DIRECT)
     if len(above) and int(above.max()) >= _MOST - (1 << _DIRECT):
         raise FormatError("a number is too large")
     return np.where(above < 0, 0, (above >> _LEADING) + _DIRECT - _LEADING).astype(np.uint8)
@@ -51,35 +72,66 @@ def widths_of(token: Integers) -> NDArray[np.uint8]:
 
 def values_of(tokens: Tokens) -> Integers:
     """The integers again."""
-    size = np.abs(tokens.token)
+    token = tokens.token.astype(np.int64)
+    size = np.abs(token)
     leading = (size & ((1 << _LEADING) - 1)) + (1 << _LEADING)  # 2^_DIRECT is a multiple of it
     whole = (leading << tokens.width.astype(np.int64)) + tokens.extra
     size = np.where(size < 1 << _DIRECT, size, whole)
-    return np.where(tokens.token < 0, -size, size)
+    return np.where(token < 0, -size, size)
 
 
-def packed_bits(values: Integers, width: NDArray[np.uint8]) -> bytes:
+def bits_of(values: Integers, width: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The lowest bits of each value, one after the other, highest first."""
-    if not width.any():
-        return b""
     low = np.repeat(np.cumsum(width, dtype=np.int64), width)  # behind each one's last bit
     place = low - 1 - np.arange(len(low))
-    return np.packbits((np.repeat(values, width) >> place & 1).astype(np.uint8)).tobytes()
+    return (np.repeat(values, width) >> place & 1).astype(np.uint8)
 
 
-def bytes_for(width: NDArray[np.uint8]) -> int:
-    """Bytes that values of these widths take."""
-    return -(-int(width.sum(dtype=np.int64)) // 8)
-
-
-def bits_in(data: bytes | memoryview, width: NDArray[np.uint8]) -> Integers:
-    """The values that were packed with these widths into these bytes."""
-    total = int(width.sum(dtype=np.int64))
-    bits = np.unpackbits(np.frombuffer(data, np.uint8), count=total).astype(np.int64)
+def values_in(bits: NDArray[np.uint8], width: NDArray[np.uint8]) -> Integers:
+    """The values that have these bits."""
     end = np.cumsum(width, dtype=np.int64)
-    place = np.repeat(end, width) - 1 - np.arange(total)
+    place = np.repeat(end, width) - 1 - np.arange(len(bits))
     values = np.zeros(len(width), np.int64)
     some = np.flatnonzero(width)
     if len(some):
-        values[some] = np.add.reduceat(bits << place, (end - width)[some])
+        values[some] = np.add.reduceat(bits.astype(np.int64) << place, (end - width)[some])
     return values
+
+
+def in_one_row(rows: Iterable[Integers]) -> Integers:
+    """One row after the other, in as little memory as will do."""
+    narrowed = [narrow(row) for row in rows]
+    return np.concatenate(narrowed) if narrowed else np.empty(0, np.int8)
+
+
+def split(run: Integers) -> tuple[Integers, bytes]:
+    """The tokens of a run, and the bits that they leave open, in whole bytes."""
+    bits = [np.empty(0, np.uint8)]
+
+    def tokens() -> Iterator[Integers]:
+        for piece in pieces(len(run)):
+            token, width, extra = tokens_of(run[piece])
+            bits.append(bits_of(extra, width))
+            yield token
+
+    row = in_one_row(tokens())
+    return row, np.packbits(np.concatenate(bits)).tobytes()
+
+
+def joined(run: Integers, data: memoryview) -> tuple[Integers, memoryview]:
+    """The integers of a run of tokens, whose open bits stand first here, and the other bytes."""
+    at = 0
+
+    def values() -> Iterator[Integers]:
+        nonlocal at
+        for piece in pieces(len(run)):
+            width = widths_of(run[piece])
+            begin, at = at, at + int(width.sum(dtype=np.int64))
+            if at > 8 * len(data):
+                raise FormatError("its coded numbers are cut short")
+            bits = np.unpackbits(np.frombuffer(data[begin // 8 : -(-at // 8)], np.uint8))
+            extra = values_in(bits[begin % 8 : begin % 8 + at - begin], width)
+            yield values_of(Tokens(run[piece], width, extra))
+
+    row = in_one_row(values())
+    return row, data[-(-at // 8) :]

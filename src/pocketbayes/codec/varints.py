@@ -8,8 +8,9 @@ from pocketbayes.errors import FormatError
 _LONGEST = 10
 
 
-def varints(values: NDArray[np.int64]) -> bytes:
+def varints(values: NDArray[np.integer]) -> bytes:
     """7 bits a byte, lowest first, the top bit set on all but an integer's last byte."""
+    values = values.astype(np.int64)
     rest = ((values << 1) ^ (values >> 63)).astype(np.uint64)
     columns = []
     for _ in range(_LONGEST):

@@ -15,8 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from pocketbayes.codec import inspect as inspected
-from pocketbayes.codec import load
+from pocketbayes.codec import described, load
 from pocketbayes.commands.runs import CONFIG, MODEL
 from pocketbayes.convert import bayesianize_
 from pocketbayes.data import DATASETS, ImageSet, TableSet, open_dataset
@@ -145,7 +144,7 @@ def opened_model(target: Path, model: str | None) -> nn.Module:
             raise PocketBayesError(f"{target} is not a run: it holds no {CONFIG}")
         raise PocketBayesError(f"{target} is not finished: pocketbayes train --resume {target}")
     if model is None or ":" not in model:
-        if inspected(path).network is None:
+        if described(path).network is None:
             raise UsageError(
                 f"{path} does not name its network: say --model package.module:factory"
             )
@@ -194,7 +193,7 @@ def in_units(numbers: Mapping[str, Any], preprocess: Mapping[str, Any] | None) -
 
 
 def _own_factory_net(path: Path, model: str) -> nn.Module:
-    facts = inspected(path)
+    facts = described(path)
     if facts.preprocess is None:
         return cast(nn.Module, own_factory(model)())
     outputs = len(facts.class_names) if facts.class_names else 1

@@ -95,7 +95,7 @@ class Posterior(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
-        """The posterior whose `arrays()` these are; copies them, and checks what it can."""
+        """The posterior whose `arrays()` these are; may keep them, and checks what it can."""
 
 
 def require_real_arrays(*arrays: Tensor) -> None:

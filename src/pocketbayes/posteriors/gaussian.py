@@ -70,8 +70,8 @@ class Gaussian(Posterior):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
-        """The posterior with copies of these means, log-stds and prior."""
-        mean, log_std = arrays["mean"].clone(), arrays["log_std"].clone()
+        """The posterior of these means, log-stds and prior."""
+        mean, log_std = arrays["mean"], arrays["log_std"]
         require_real_arrays(mean, log_std)
         return cls(mean, log_std, prior_std_from(arrays))
 

@@ -53,6 +53,6 @@ class Point(Posterior):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
-        """The point with a copy of this mean."""
+        """The point with this mean."""
         require_real_arrays(arrays["mean"])
-        return cls(arrays["mean"].clone(), prior_std_from(arrays))
+        return cls(arrays["mean"], prior_std_from(arrays))
