@@ -50,7 +50,7 @@ def variants(name: str) -> dict[str, torch.nn.Module]:
     made = {"bayes-by-backprop": parent}
     for draw in ("independent", "shared"):
         model = copy.deepcopy(parent)
-        pb.Sharing(draw=draw).begin(model, Beginning(lambda: gradients, {}))
+        pb.Sharing(draw=draw).begin(model, Beginning(lambda: gradients, {}, lambda: None))
         made[f"sharing, {draw} draws"] = model
     made["sharing, lrt"] = copy.deepcopy(made["sharing, independent draws"])
     for module in made["sharing, lrt"].modules():

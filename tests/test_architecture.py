@@ -50,6 +50,7 @@ MAY_IMPORT = {
     "predictive": "",
     "prediction": "convert description dropout elbo ensembles environment estimators layers"
     " posteriors predictive randomness reuse",
+    "norms": "elbo ensembles environment estimators posteriors prediction",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
@@ -61,13 +62,13 @@ MAY_IMPORT = {
     "channel_rules": "channels models narrowing operations",
     "shrinking": "channel_rules channels convert description ensembles layers models narrowing"
     " posteriors",
-    "gradients": "convert elbo layers posteriors",
+    "gradients": "convert elbo environment layers posteriors",
     "standing": "checkpoints",
     "training": "batches checkpoints description diagnosis elbo environment evaluation gradients"
     " methods optimizers posteriors progress standing",
     "composition": "checkpoints ensembles methods randomness",
     "fitting": "batches checkpoints composition description elbo ensembles environment"
-    " gradients methods randomness training",
+    " gradients methods norms randomness training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
     "data": "extras progress",
     "extras": "",
@@ -85,7 +86,7 @@ MAY_IMPORT = {
     "models": "",
     "flops": "environment layers methods randomness",
     "": "auditing codec composition convert counting elbo evaluation features figures"
-    " fitting flops methods prediction predictive pruning quantization shrinking",
+    " fitting flops methods norms prediction predictive pruning quantization shrinking",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

@@ -87,6 +87,15 @@ def test_processes_agree_on_every_label(both):
         assert torch.equal(value, two[name]), name
 
 
+def test_processes_agree_on_norms(both):
+    """Batches of one size, so the mean over all of them is that over all examples."""
+    one, two = both("norms")
+    for name, value in one.items():
+        assert torch.equal(value, two[name]), name
+    torch.testing.assert_close(one["1.running_mean"], one["mean"])
+    assert one["1.num_batches_tracked"] == 6
+
+
 def test_the_command_shares_the_weights_of_a_parent(both, folder):
     """Of a network that two processes trained: see test_cli for how it starts them."""
     for name in ("parent", "child"):

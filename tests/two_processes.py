@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 import pocketbayes.gradients
 from pocketbayes import cli
+from pocketbayes.layers import set_estimator
 
 RANK = int(os.environ.get("RANK", 0))
 
@@ -49,10 +50,10 @@ class Spy(pb.Subspace):
     def after_step(self, model, moment):
         if moment.step == 2:
             GRADIENTS.append(moment.dense_gradients("mean"))
-            averaged = pocketbayes.gradients._averaged
-            pocketbayes.gradients._averaged = lambda gradient: gradient
+            averaged = pocketbayes.gradients.averaged
+            pocketbayes.gradients.averaged = lambda gradient: gradient
             GRADIENTS.append(moment.dense_gradients("mean"))
-            pocketbayes.gradients._averaged = averaged
+            pocketbayes.gradients.averaged = averaged
         done = super().after_step(model, moment)
         posteriors = [q for _, q in pb.named_posteriors(model) if hasattr(q, "index")]
         PLACES.append([q.index.clone() for q in posteriors])
@@ -95,6 +96,15 @@ def shared(folder: Path) -> dict:
     return dict(model.state_dict()) | {"kl": pb.kl(model).detach()}
 
 
+def norms(folder: Path) -> dict:
+    """Shared weights without training or noise: all that the model holds, and what is its mean."""
+    model, loader = wide(nn.BatchNorm1d(64))
+    set_estimator(model, "mean")
+    pb.fit(model, loader, pb.Sharing(components=20), epochs=0, progress=False, device="cpu")
+    mean = model[0](loader.dataset.tensors[0]).mean(0)
+    return dict(model.state_dict()) | {"mean": mean.detach()}
+
+
 def command(folder: Path, *words: str) -> dict:
     """The command line in each process, as it starts itself there."""
     sys.argv = ["pocketbayes", *words, "--processes", "2"]
@@ -113,6 +123,7 @@ JOBS = {
     "sent-0.1": (sent, 0.1),
     "sent-1.0": (sent, 1.0),
     "shared": (shared,),
+    "norms": (norms,),
     "parent": (command, *TRAIN, "--epochs", "2", "--out", "parent"),
     "child": (command, *TRAIN, "--epochs", "1", "--out", "child", "--parent", "parent",
               "--method", "sharing", "--components", "20"),

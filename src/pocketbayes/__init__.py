@@ -55,6 +55,7 @@ _HOME = {
     "predict": "prediction",
     "prune_": "pruning",
     "quantize_": "quantization",
+    "refresh_norms_": "norms",
     "replace_posterior": "convert",
     "save": "codec",
     "sharing_summary": "counting",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
         Subspace,
         VariationalDropout,
     )
+    from pocketbayes.norms import refresh_norms_
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
     from pocketbayes.pruning import prune_

@@ -47,6 +47,21 @@ def agreed(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def agree_on_state(model: nn.Module) -> None:
+    """Gives every process the first one's numbers, which DDP would do when it is set up."""
+    for tensor in [*model.parameters(), *model.buffers()]:
+        if tensor.is_floating_point():
+            agreed(tensor.data)
+
+
+def averaged(tensor: Tensor) -> Tensor:
+    """The mean over all processes, in place."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(tensor)
+        tensor /= torch.distributed.get_world_size()
+    return tensor
+
+
 def agreed_object(value: Value) -> Value:
     """The first process's value, on every process; pickled between them."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):

@@ -24,6 +24,7 @@ from pocketbayes.ensembles import Ensemble
 from pocketbayes.environment import (
     DEVICES,
     PRECISIONS,
+    agree_on_state,
     launched_fabric,
     peak_memory,
     restored_mode,
@@ -38,6 +39,7 @@ from pocketbayes.errors import (
 )
 from pocketbayes.gradients import mean_sizes
 from pocketbayes.methods import Beginning, DeepEnsemble, MeanField, Method
+from pocketbayes.norms import average_norms_, refresh_norms_, running_norms
 from pocketbayes.randomness import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training import Run, Settings
 
@@ -158,16 +160,25 @@ def _begin(
 ) -> dict[str, Tensor]:
     """Lets the method look at the data before the first step; returns what it keeps."""
 
-    def mean_gradients() -> dict[str, Tensor]:
+    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
         batches = Batches(
             loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
         )
+        return ((x, y) for _, x, y in batches.epoch(0))
+
+    def mean_gradients() -> dict[str, Tensor]:
         with fabric.autocast():
-            pairs = ((x, y) for _, x, y in batches.epoch(0))
-            return mean_sizes(Objective(model, settings.likelihood), pairs)
+            return mean_sizes(Objective(model, settings.likelihood), pairs())
+
+    def refresh_norms() -> None:
+        if running_norms(model):
+            agree_on_state(model)
+            with fabric.autocast():
+                refresh_norms_(model, pairs())
+            average_norms_(model)
 
     memory: dict[str, Tensor] = {}
-    settings.method.begin(model, Beginning(mean_gradients, memory))
+    settings.method.begin(model, Beginning(mean_gradients, memory, refresh_norms))
     return memory
 
 

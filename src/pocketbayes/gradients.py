@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.convert import named_posteriors
 from pocketbayes.elbo import Objective
+from pocketbayes.environment import averaged
 from pocketbayes.layers import drawing_by
 from pocketbayes.posteriors import Packed
 from pocketbayes.posteriors.conversions import is_trainable
@@ -44,7 +45,7 @@ def dense_gradients(
             found = torch.autograd.grad(loss, tensors, allow_unused=True) if tensors else ()
     by_tensor = dict(zip(map(id, tensors), found, strict=True))
     return {
-        name: _averaged(_total(packed[name], [by_tensor.get(id(t)) for t in tensors]))
+        name: averaged(_total(packed[name], [by_tensor.get(id(t)) for t in tensors]))
         for name, tensors in read.items()
     }
 
@@ -69,7 +70,7 @@ def mean_sizes(objective: Objective, batches: Iterable[tuple[Tensor, Tensor]]) -
             for name, gradient in zip(means, found, strict=True):
                 totals[name] += 0 if gradient is None else gradient.abs()
             number += 1
-    return {name: _averaged(total / max(1, number)) for name, total in totals.items()}
+    return {name: averaged(total / max(1, number)) for name, total in totals.items()}
 
 
 def _total(posterior: Packed, gradients: list[Tensor | None]) -> Tensor:
@@ -79,13 +80,6 @@ def _total(posterior: Packed, gradients: list[Tensor | None]) -> Tensor:
         if gradient is not None:
             total += gradient
     return total
-
-
-def _averaged(gradient: Tensor) -> Tensor:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.all_reduce(gradient)
-        gradient /= torch.distributed.get_world_size()
-    return gradient
 
 
 @contextmanager

@@ -81,17 +81,15 @@ def predict(
         require_choice(estimator, "estimator", ESTIMATORS)
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
     single = isinstance(x, Tensor) and (_lacks_batch(model, x) if single is None else single)
-    batches = [x.unsqueeze(0)] if single else _batches(x, batch_size)  # type: ignore[union-attr]
+    batches = [x.unsqueeze(0)] if single else input_batches(x, batch_size)  # type: ignore[union-attr]
     device = next(model.parameters()).device
     parts: list[Prediction] = []
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        _ready_to_predict(model, estimator),
-        _seeded(generator, device),
+        ready_to_predict(model, estimator),
+        seeded(generator, device),
     ):
         passes = _passes(model, num_samples, estimator)
         for batch in batches:
@@ -181,7 +179,8 @@ def _joined(parts: list[Prediction], single: bool) -> Prediction:
     return kind(**joined)
 
 
-def _batches(x: object, size: int) -> Iterator[Tensor]:
+def input_batches(x: object, size: int = 256) -> Iterator[Tensor]:
+    """The inputs of a loader of inputs or pairs, or the parts of one tensor."""
     if isinstance(x, Tensor):
         if x.dim() == 0 or len(x) == 0:
             raise DataError(f"the input has shape {tuple(x.shape)}: there is nothing to predict")
@@ -215,7 +214,7 @@ def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
 
 
 @contextmanager
-def _ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
+def ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
     """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
     with drawing_by(model, estimator), restored_mode(model):
         model.eval()
@@ -226,11 +225,13 @@ def _ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]
 
 
 @contextmanager
-def _seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+def seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
     """With a generator: a fork of the default generators, seeded by its next number."""
     if generator is None:
         yield
         return
+    if not isinstance(generator, torch.Generator):
+        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
     seed = int(
         torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
     )

@@ -66,6 +66,8 @@ class Sharing(VariationalMethod):
             fit; overrides `rate`. The file comes close, and has all that is deterministic besides.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
+        refresh_norms: estimate the statistics of batch norms anew once the table is in place, on
+            at most 200 batches: sharing moves what reaches them.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
         pretrain_lr: learning rate of means there.
         pretrain_std_lr: learning rate of log-stds there.
@@ -89,6 +91,7 @@ class Sharing(VariationalMethod):
     rate: float = 0.02
     target_bytes: int | None = None
     reassign_every: int = 0
+    refresh_norms: bool = True
     pretrain_epochs: int = 0
     pretrain_lr: float = 1e-3
     pretrain_std_lr: float = 1e-2
@@ -157,6 +160,8 @@ class Sharing(VariationalMethod):
             replace_posterior(model, name, _shared(q, table, plan, parts[name]))
         if self.reassign_every:
             beginning.memory.update(mean=mean, std=std, rate=torch.tensor(plan.rate))
+        if self.refresh_norms:
+            beginning.refresh_norms()
 
     @property
     def _asks_for_gradients(self) -> bool:
