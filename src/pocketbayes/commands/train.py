@@ -54,7 +54,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if first:
         _note_untrained_stds(plan)
     device = chosen_device(options.device)
-    train, validation = _opened(plan, device)
+    train, validation = opened_parts(plan, device)
     plan = plan.suited_to(train.likelihood)
     if first and not resume:
         write_config(directory, plan.to_config())
@@ -138,7 +138,8 @@ def _last_numbers(result: FitResult) -> dict[str, Any]:
     return {name: last[name] for name in _TRAINING_NUMBERS if name in last}
 
 
-def _opened(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
+def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
+    """The part of the training data to train on, and the one held back, if any."""
     options = plan.options
     dataset = opened_data(options.data, "train", options.root, plan.dataset)
     dataset = normalised_as(dataset, options.normalize).to(device)

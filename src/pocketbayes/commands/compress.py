@@ -1,0 +1,210 @@
+"""`pocketbayes compress`: a run made to fit a size, chosen by its validation part."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.commands.compressed_runs import compression_report, write_compressed_run
+from pocketbayes.commands.opening import chosen_device, opened_data, opened_model
+from pocketbayes.commands.planning import Plan, resumed, train_flags
+from pocketbayes.commands.runs import MODEL
+from pocketbayes.commands.train import opened_parts
+from pocketbayes.commands.workshop import Candidate, Workshop, traits_of
+from pocketbayes.compression import Recipe, parsed_size, ranked_scores, recipes_for
+from pocketbayes.data import DATASETS, MemoryLoader
+from pocketbayes.description import describe
+from pocketbayes.errors import PocketBayesError, require_count
+from pocketbayes.flags import Flag, UsageError, as_usage_error, options_in, with_choices
+
+_TRAINED_ON = 2
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """Options of `compress`.
+
+    Attributes:
+        target_bytes: most bytes of the new file, as 500000, 500kB, 0.5MB or 1MiB.
+        out: directory of the new run; default RUN-compressed.
+        epochs: passes over the training data for each of the two best candidates; 0: none.
+        components: entries of a shared table at most.
+        ood: another data set, which the model should be unsure about; measured before and after.
+        ood_root: folder that holds it; else as root.
+        root: folder that holds the run's data, if it has moved; else as in the run.
+        model: network of your own as package.module:factory.
+        num_samples: draws per prediction; default as in the run.
+        seed: of training and draws; default as in the run.
+        device: auto, cpu or cuda; default as in the run.
+    """
+
+    target_bytes: str = ""
+    out: Path | None = None
+    epochs: int = 3
+    components: int = 256
+    ood: str | None = None
+    ood_root: Path | None = None
+    root: Path | None = None
+    model: str | None = None
+    num_samples: int | None = None
+    seed: int | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.target_bytes:
+            raise UsageError("say --target-bytes, the most that the new file may have: 500kB")
+        with as_usage_error():
+            parsed_size(self.target_bytes)
+            require_count(self.epochs, "--epochs", least=0)
+            require_count(self.components, "--components", least=2)
+            for name in ("num_samples", "seed"):
+                if getattr(self, name) is not None:
+                    least = 0 if name == "seed" else 1
+                    require_count(getattr(self, name), f"--{name.replace('_', '-')}", least=least)
+
+
+def compress_flags() -> dict[str, Flag]:
+    """Every option of `compress`."""
+    found = options_in(CompressOptions)
+    return found | {"ood": with_choices(found["ood"], DATASETS)}
+
+
+def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
+    """Tries, trains, chooses and writes a run directory; the report says what was found."""
+    begin = time.monotonic()
+    plan = _plan_of(run, options)
+    out = options.out or run.absolute().with_name(f"{run.absolute().name}-compressed")
+    _require_free(out)
+    with _hidden_folder(out) as folder:
+        shop = _workshop(run, plan, options, folder)
+        before = shop.as_stored()
+        _say(f"{run}: {before.size:,} bytes; to fit {shop.target:,}")
+        tried = _tried(shop, before, options.epochs)
+        chosen = tried[ranked_scores([c.score() for c in tried], shop.target)[0]]
+        report = compression_report(
+            run, out, shop, (before, chosen), tried, _outside(shop, options)
+        )
+        report["seconds"] = time.monotonic() - begin
+        write_compressed_run(folder / "run", out, shop, chosen, run, report)
+    return report
+
+
+def _plan_of(run: Path, options: CompressOptions) -> Plan:
+    """The plan of the run, with what may be said anew."""
+    if not run.is_dir():
+        raise UsageError(
+            f"{run} is not a run directory: compress needs the run's data and settings, so give "
+            "the folder that train wrote"
+        )
+    names = ("root", "model", "num_samples", "device")
+    said = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+    plan = resumed(run, said, train_flags())
+    if plan.options.validation == 0:
+        raise UsageError(
+            f"{run} held nothing back (validation: 0), and candidates are chosen by the validation "
+            "part: train it with --validation 0.1"
+        )
+    seed = plan.options.seed if options.seed is None else options.seed
+    return replace(plan, options=replace(plan.options, seed=seed))
+
+
+def _require_free(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise PocketBayesError(f"{out} is there already: choose another --out")
+
+
+@contextmanager
+def _hidden_folder(out: Path) -> Iterator[Path]:
+    """A folder beside the run to be, gone afterwards: what is not finished never has its name."""
+    prepare_directory(out.absolute().parent)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as name:
+        yield Path(name)
+
+
+def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> Workshop:
+    device = chosen_device(plan.options.device)
+    model = opened_model(run, options.model).to(device)
+    train, validation = opened_parts(plan, device)
+    assert validation is not None
+    known = describe(model)
+    if known.preprocess is not None and known.preprocess != train.preprocess:
+        raise PocketBayesError(
+            f"the data is not what {run} was trained on: its preparation has other numbers; "
+            "restore it, or say --root where it is"
+        )
+    (folder / "files").mkdir()
+    return Workshop(
+        model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
+        parsed_size(options.target_bytes), options.components, traits_of(model),
+    )  # fmt: skip
+
+
+def _tried(shop: Workshop, before: Candidate, epochs: int) -> list[Candidate]:
+    """Every candidate that fits: first all without training, then the best ones trained on."""
+    found, smallest = list[Candidate](), (before.size, before.words())
+    for recipe in recipes_for(shop.traits):
+        attempt = _attempted(shop, recipe, before)
+        if isinstance(attempt, Candidate):
+            found.append(attempt)
+        elif attempt is not None:
+            smallest = min(smallest, (attempt, recipe.words()))
+    if not found:
+        raise PocketBayesError(_unreachable(shop, *smallest))
+    if epochs and not shop.traits.is_ensemble:
+        changed = [c for c in found if not c.recipe.is_untouched]
+        for number in ranked_scores([c.score() for c in changed], shop.target)[:_TRAINED_ON]:
+            recipe = changed[number].recipe
+            outcome = shop.finished(recipe, epochs)
+            if isinstance(outcome, Candidate):
+                _say(_line(outcome))
+                found.append(outcome)
+            else:
+                _say(f"  {recipe.words()}, trained {epochs} epochs: no longer fits")
+    return found
+
+
+def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | int | None:
+    """The candidate; or, if it does not fit, its bytes; None: not possible for this model."""
+    try:
+        untouched = recipe == before.recipe
+        outcome = before if untouched else shop.fitted(recipe)
+    except PocketBayesError as error:
+        _say(f"  {recipe.words()}: not possible: {error}")
+        return None
+    if isinstance(outcome, Candidate) and outcome.size <= shop.target:
+        _say(_line(outcome))
+        return outcome
+    _say(f"  {recipe.words()}: {outcome.size:,} bytes, does not fit")
+    return outcome.size
+
+
+def _unreachable(shop: Workshop, size: int, words: str) -> str:
+    return (
+        f"no way was found to {shop.target:,} bytes: the smallest file was {size:,} ({words}); "
+        f"ask for more, such as --target-bytes {round(1.05 * size) + 1}, or train a smaller --model"
+    )
+
+
+def _line(candidate: Candidate) -> str:
+    r = candidate.record
+    score = f"rmse {r.rmse:.4g}" if r.accuracy is None else f"accuracy {100 * r.accuracy:.2f} %"
+    return f"  {candidate.words()}: {candidate.size:,} bytes, nll {r.nll:.4g}, {score}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _outside(shop: Workshop, options: CompressOptions) -> MemoryLoader | None:
+    """The data set that the model should be unsure about."""
+    if options.ood is None:
+        return None
+    root = options.ood_root or shop.plan.options.root
+    unlabelled = replace(describe(shop.model), class_names=None)
+    found = opened_data(options.ood, "test", root, {}, unlabelled).to(shop.train.device)
+    return MemoryLoader(found, 500)

@@ -1,0 +1,224 @@
+"""Where candidates for compression are made, stored, loaded back and measured."""
+
+import copy
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pocketbayes.codec import load, save
+from pocketbayes.commands.opening import Dataset, built_network, num_outputs
+from pocketbayes.commands.planning import Plan
+from pocketbayes.commands.train import suitable_batch_size
+from pocketbayes.compression import Recipe, Score, Sized, Traits, best_fitting, searched
+from pocketbayes.convert import named_posteriors
+from pocketbayes.data import MemoryLoader
+from pocketbayes.description import describe
+from pocketbayes.ensembles import Ensemble
+from pocketbayes.evaluation import Record, evaluate
+from pocketbayes.fitting import fit
+from pocketbayes.methods import Deterministic, MCDropout, Method, Sharing
+from pocketbayes.methods.base import unshare_
+from pocketbayes.norms import refresh_norms_
+from pocketbayes.pruning import prune_
+
+_EVALUATION_BATCH = 500
+_FINENESS = (-math.log(1e3), -math.log(1e-5))  # of the rate
+_LEAST_DENSITY = 1e-4
+_TRIES = 4
+_FINE_TUNING_LR = 3e-4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe that was followed: its file, and the record of what came out of it."""
+
+    recipe: Recipe
+    path: Path
+    size: int
+    record: Record
+    epochs: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def score(self) -> Score:
+        """By what it is compared with others."""
+        r = self.record
+        return Score(self.size, r.nll, -(r.rmse or 0.0) if r.accuracy is None else r.accuracy)
+
+    def words(self) -> str:
+        """What was done, for people."""
+        return self.recipe.words() + (f", trained {self.epochs} epochs" if self.epochs else "")
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A model with its file, the run's data, and a folder for the files of candidates."""
+
+    model: nn.Module
+    source: Path
+    plan: Plan
+    train: Dataset
+    validation: Dataset
+    folder: Path
+    target: int
+    components: int
+    traits: Traits
+
+    def as_stored(self) -> Candidate:
+        """The model as it is."""
+        return Candidate(
+            Recipe(), self.source, self.source.stat().st_size, self.measured(self.source)
+        )
+
+    def fitted(self, recipe: Recipe) -> Candidate | Sized:
+        """The recipe, its knob turned until the file just fits; else the smallest it came to."""
+        if recipe.knob:
+            found = self._turned_to_fit(recipe)
+            best = best_fitting(found, self.target)
+            if best is None:
+                return min(found, key=lambda t: t.size)
+            recipe = recipe.turned(best.value)
+        return self.finished(recipe, epochs=0)
+
+    def finished(self, recipe: Recipe, epochs: int) -> Candidate | Sized:
+        """The recipe followed to its end; norms and training change sizes a little, so it checks.
+
+        A file that came out too large is made anew with its knob turned back.
+        """
+        size = 0
+        for _ in range(_TRIES):
+            model, history = self._made(recipe, epochs)
+            path = self._stored(model, recipe)
+            size = path.stat().st_size
+            if size <= self.target:
+                return Candidate(recipe, path, size, self.measured(path), epochs, history)
+            if not recipe.knob:
+                break
+            excess = 1.2 * (size - self.target) + 32
+            recipe = recipe.turned(recipe.setting - excess / self._slope(recipe))
+        return Sized(0, size)
+
+    def measured(self, path: Path, outside: Any = None) -> Record:
+        """What comes out of a file, on the validation part."""
+        options, name, net = self.plan.options, self.plan.options.model, None
+        if ":" in name:
+            outputs = num_outputs(self.train)
+            net = built_network(name, self.train.preprocess, outputs, self.plan.network)
+        return evaluate(
+            load(path, net).to(self.train.device),
+            MemoryLoader(self.validation, _EVALUATION_BATCH),
+            options.num_samples,
+            outside,
+            torch.Generator().manual_seed(options.seed),
+        )
+
+    def _turned_to_fit(self, recipe: Recipe) -> list[Sized]:
+        def size_at(setting: float) -> int:
+            chosen = recipe.turned(setting)
+            model, _ = self._made(chosen, 0, refresh=False)
+            return self._stored(model, chosen).stat().st_size
+
+        whole = self.traits.density
+        bounds = _FINENESS if recipe.knob == "rate" else (min(_LEAST_DENSITY, whole), whole)
+        return searched(size_at, self.target, recipe.setting, self._slope(recipe), bounds)
+
+    def _slope(self, recipe: Recipe) -> float:
+        """Bytes by which a file grows with its knob, about: a bit per weight and e-fold of rate."""
+        if recipe.knob == "density":
+            return self.source.stat().st_size / self.traits.density
+        weights = sum(q.shape.numel() for _, q in named_posteriors(self.model))
+        return (recipe.density or self.traits.density) * weights / 8
+
+    def _stored(self, model: nn.Module, recipe: Recipe) -> Path:
+        """A file of its own for every candidate."""
+        path = self.folder / f"{len(list(self.folder.iterdir()))}.pocket"
+        save(model, path, tolerance=recipe.tolerance or 1e-3)
+        return path
+
+    def _made(
+        self, recipe: Recipe, epochs: int, refresh: bool = True
+    ) -> tuple[nn.Module, list[dict[str, Any]]]:
+        """A copy of the model to which the recipe was done."""
+        model = copy.deepcopy(self.model)
+        if recipe.is_untouched:
+            return model, []
+        pruned_to(model, recipe.density)
+        if recipe.rate is not None:
+            return model, self._trained(model, self.sharing(recipe.rate, refresh), epochs)
+        if epochs:
+            kind = MCDropout if describe(model).keeps_dropout else Deterministic
+            return model, self._trained(model, kind(lr=_FINE_TUNING_LR), epochs)
+        if refresh:
+            generator = torch.Generator().manual_seed(self.plan.options.seed)
+            refresh_norms_(model, self._loader(), generator=generator)
+        return model, []
+
+    def sharing(self, rate: float, refresh: bool = True) -> Sharing:
+        """The method that shares at this rate; the KL's weight is the run's."""
+        beta = getattr(self.plan.method, "beta", None)
+        given = {} if beta is None else {"beta": beta}
+        return Sharing(
+            objective="rate_distortion",
+            components=self.components,
+            rate=rate,
+            refresh_norms=refresh,
+            **given,
+        )
+
+    def _trained(self, model: nn.Module, method: Method, epochs: int) -> list[dict[str, Any]]:
+        options = self.plan.options
+        result = fit(
+            model,
+            self._loader(),
+            method,
+            epochs=epochs,
+            likelihood=self.train.likelihood,
+            seed=options.seed,
+            precision=options.precision,
+            device=options.device,
+            progress=epochs > 0 and sys.stderr.isatty(),
+        )
+        return result.history
+
+    def _loader(self) -> MemoryLoader:
+        options = self.plan.options
+        size = options.batch_size or suitable_batch_size(len(self.train))
+        return MemoryLoader(self.train, size, shuffle=True, augment=options.augment)
+
+
+def pruned_to(model: nn.Module, density: float | None) -> None:
+    """Takes switches out of the model and, if a density is given, its noisiest weights."""
+    if has_switches(model):
+        prune_(model)
+    if density is not None:
+        unshare_(model)
+        random = any(q.is_random for _, q in named_posteriors(model))
+        prune_(model, density, by="snr" if random else "magnitude")
+
+
+def traits_of(model: nn.Module) -> Traits:
+    """What of the model decides how it can be made smaller."""
+    plain = copy.deepcopy(model)
+    pruned_to(plain, None)
+    return Traits(
+        is_random=any(q.is_random for _, q in named_posteriors(model)),
+        is_ensemble=isinstance(model, Ensemble),
+        keeps_dropout=describe(model).keeps_dropout,
+        has_switches=has_switches(model),
+        density=density_of(plain),
+    )
+
+
+def has_switches(model: nn.Module) -> bool:
+    """Whether weights have switches."""
+    return any(True for _, q in named_posteriors(model) for _ in q.switch_parameters())
+
+
+def density_of(model: nn.Module) -> float:
+    """The share of the weights that are there; vectors, which are never pruned, left out."""
+    found = [q for _, q in named_posteriors(model) if len(q.shape) > 1]
+    return sum(q.num_active for q in found) / max(1, sum(q.shape.numel() for q in found))
