@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "kb": 10**3, "mb": 
 _SIZE = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 _AIM, _CLOSE = 0.995, 0.98  # of the target: where a search aims, and where it may end
 _TOLERANCES = (1e-2, 3e-2, 1e-1)
+_TOLERANCE_OF_FEW = 3e-2
 _PARTS_KEPT = (0.5, 0.25, 0.1)
 
 
@@ -54,65 +55,81 @@ class Traits:
 class Recipe:
     """One way to a smaller file.
 
+    A table is made smaller first by a higher rate, up to 1, and then by fewer entries: from some
+    rate on, a network whose weights are well determined would fall from many entries to one.
+
     Attributes:
-        tolerance: of the file, in nats per weight; None: that of the original.
+        tolerance: of the file, in nats per weight; None: as ever.
         density: share of the weights that pruning keeps; None: all.
-        rate: nats of KL that a nat of label is worth, when weights share a table (see
-            `Sharing.rate`); None: they do not share.
+        entries: of the table that the weights share, at most; None: they do not share.
+        fineness: of sharing: minus the logarithm of the rate or, below 0, the logarithm, to base
+            2, of the part of the entries that is left.
         knob: the field that a search may turn until the file just fits; "": none.
     """
 
     tolerance: float | None = None
     density: float | None = None
-    rate: float | None = None
+    entries: int | None = None
+    fineness: float = 0.0
     knob: str = ""
 
     @property
     def is_untouched(self) -> bool:
         """Whether the model's weights stay what they are."""
-        return self.density is None and self.rate is None
+        return self.density is None and self.entries is None
+
+    @property
+    def rate(self) -> float:
+        """Of sharing: nats of KL that a nat of label is worth; see `Sharing`."""
+        return math.exp(-max(0.0, self.fineness))
+
+    @property
+    def components(self) -> int:
+        """Of sharing: entries of the table that are left."""
+        return max(1, round((self.entries or 1) * 2 ** min(0.0, self.fineness)))
 
     @property
     def setting(self) -> float:
-        """Where the knob stands; files grow with it: minus the logarithm of the rate."""
-        return -math.log(self.rate or 1.0) if self.knob == "rate" else self.density or 1.0
+        """Where the knob stands; files grow with it."""
+        return float(getattr(self, self.knob))
 
-    def turned(self, value: float) -> "Recipe":
+    def turned(self, setting: float) -> "Recipe":
         """The same with the knob at another setting."""
-        if self.knob == "rate":
-            return replace(self, rate=math.exp(-value))
-        return replace(self, density=value)
+        return replace(self, **{self.knob: setting})  # type: ignore[arg-type]
 
     def words(self) -> str:
         """What is done, for people."""
-        if self.is_untouched and self.tolerance is None:
-            return "as it is"
-        if self.is_untouched:
-            return f"stored with a tolerance of {self.tolerance:g} nats"
         done = [] if self.density is None else [f"pruned to {100 * self.density:.3g}%"]
-        return ", ".join(done + ["shared"] * (self.rate is not None))
+        done += [] if self.entries is None else ["shared"]
+        done += [] if self.tolerance is None else [f"stored to {self.tolerance:g} nats"]
+        return ", ".join(done) or "as it is"
 
     def to_dict(self) -> dict[str, Any]:
         """What was set, and the words for it."""
-        found = {k: v for k, v in asdict(self).items() if v is not None and k != "knob"}
-        return {"what": self.words()} | found
+        found = {"tolerance": self.tolerance, "density": self.density}
+        if self.entries is not None:
+            found |= {"rate": self.rate, "components": self.components}
+        return {"what": self.words()} | {k: v for k, v in found.items() if v is not None}
 
 
-def recipes_for(model: Traits) -> list[Recipe]:
+def recipes_for(model: Traits, entries: int) -> list[Recipe]:
     """What to try, the cheapest first; a knob stands where its search begins.
 
     A model whose weights have no std is the same at every tolerance. It can share as well, and is
     Bayesian then; one that draws by dropout, or an ensemble, stays what it is and is only pruned.
+
+    Args:
+        model: what decides.
+        entries: of a shared table, at most.
     """
     found = [Recipe()] + [Recipe(tolerance=t) for t in _TOLERANCES if model.is_random]
-    pruned = Recipe(density=model.density / 2, knob="density")
+    tolerance = _TOLERANCE_OF_FEW if model.is_random else None
+    pruned = Recipe(tolerance, density=model.density / 2, knob="density")
     if model.is_ensemble or model.keeps_dropout:
         return [*found, pruned]
-    shared = Recipe(rate=1.0, knob="rate")
-    if not model.is_random:
-        return [*found, shared, pruned]
-    parts = [replace(shared, density=model.density * part) for part in _PARTS_KEPT]
-    return [*found, shared, *parts]
+    shared = Recipe(entries=entries, knob="fineness")
+    kept = [model.density * part for part in _PARTS_KEPT if model.is_random]
+    return [*found, shared, *(replace(shared, density=density) for density in kept), pruned]
 
 
 class Sized(NamedTuple):

@@ -15,7 +15,7 @@ from pocketbayes.commands.opening import chosen_device, opened_data, opened_mode
 from pocketbayes.commands.planning import Plan, resumed, train_flags
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import opened_parts
-from pocketbayes.commands.workshop import Candidate, Workshop, traits_of
+from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of, words_of
 from pocketbayes.compression import Recipe, parsed_size, ranked_scores, recipes_for
 from pocketbayes.data import DATASETS, MemoryLoader
 from pocketbayes.description import describe
@@ -83,8 +83,8 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
     with _hidden_folder(out) as folder:
         shop = _workshop(run, plan, options, folder)
         before = shop.as_stored()
-        _say(f"{run}: {before.size:,} bytes; to fit {shop.target:,}")
-        tried = _tried(shop, before, options.epochs)
+        _say_start(run, before.size, shop.target)
+        tried = _tried(shop, before, options)
         chosen = tried[ranked_scores([c.score() for c in tried], shop.target)[0]]
         report = compression_report(
             run, out, shop, (before, chosen), tried, _outside(shop, options)
@@ -140,19 +140,20 @@ def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> 
     (folder / "files").mkdir()
     return Workshop(
         model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
-        parsed_size(options.target_bytes), options.components, traits_of(model),
+        parsed_size(options.target_bytes), traits_of(model),
     )  # fmt: skip
 
 
-def _tried(shop: Workshop, before: Candidate, epochs: int) -> list[Candidate]:
+def _tried(shop: Workshop, before: Candidate, options: CompressOptions) -> list[Candidate]:
     """Every candidate that fits: first all without training, then the best ones trained on."""
-    found, smallest = list[Candidate](), (before.size, before.words())
-    for recipe in recipes_for(shop.traits):
+    epochs, found = options.epochs, list[Candidate]()
+    smallest = (before.size, before.words())
+    for recipe in recipes_for(shop.traits, options.components):
         attempt = _attempted(shop, recipe, before)
         if isinstance(attempt, Candidate):
             found.append(attempt)
         elif attempt is not None:
-            smallest = min(smallest, (attempt, recipe.words()))
+            smallest = min(smallest, (attempt.size, attempt.recipe.words()))
     if not found:
         raise PocketBayesError(_unreachable(shop, *smallest))
     if epochs and not shop.traits.is_ensemble:
@@ -164,23 +165,22 @@ def _tried(shop: Workshop, before: Candidate, epochs: int) -> list[Candidate]:
                 _say(_line(outcome))
                 found.append(outcome)
             else:
-                _say(f"  {recipe.words()}, trained {epochs} epochs: no longer fits")
+                _say(f"  {words_of(recipe, epochs)}: no longer fits")
     return found
 
 
-def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | int | None:
-    """The candidate; or, if it does not fit, its bytes; None: not possible for this model."""
+def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | TooLarge | None:
+    """The candidate, or how large it came out; None: not possible for this model."""
     try:
-        untouched = recipe == before.recipe
-        outcome = before if untouched else shop.fitted(recipe)
+        outcome = shop.fitted(recipe) if recipe != before.recipe else before
     except PocketBayesError as error:
         _say(f"  {recipe.words()}: not possible: {error}")
         return None
     if isinstance(outcome, Candidate) and outcome.size <= shop.target:
         _say(_line(outcome))
         return outcome
-    _say(f"  {recipe.words()}: {outcome.size:,} bytes, does not fit")
-    return outcome.size
+    _say(f"  {outcome.recipe.words()}: {outcome.size:,} bytes, does not fit")
+    return TooLarge(outcome.recipe, outcome.size)
 
 
 def _unreachable(shop: Workshop, size: int, words: str) -> str:
@@ -194,6 +194,11 @@ def _line(candidate: Candidate) -> str:
     r = candidate.record
     score = f"rmse {r.rmse:.4g}" if r.accuracy is None else f"accuracy {100 * r.accuracy:.2f} %"
     return f"  {candidate.words()}: {candidate.size:,} bytes, nll {r.nll:.4g}, {score}"
+
+
+def _say_start(run: Path, size: int, target: int) -> None:
+    fits = "which fits already; still, what is best?" if size <= target else "too large"
+    _say(f"{run} has {size:,} bytes of {target:,}, {fits}")
 
 
 def _say(text: str) -> None:

@@ -97,7 +97,7 @@ def _config(shop: Workshop, chosen: Candidate, run: Path, out: Path) -> dict[str
         plan.options, parent=parent, out=out, epochs=chosen.epochs, weights=None, prior_std=None,
         bias=False,
     )  # fmt: skip
-    if chosen.recipe.rate is None:
+    if chosen.recipe.entries is None:
         return replace(plan, options=options).to_config()
-    method = shop.sharing(chosen.recipe.rate)
+    method = shop.sharing(chosen.recipe)
     return replace(plan, options=replace(options, method="sharing"), method=method).to_config()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import secrets
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +22,13 @@ from pocketbayes.description import describe
 from pocketbayes.ensembles import Ensemble
 from pocketbayes.evaluation import Record, evaluate
 from pocketbayes.fitting import fit
-from pocketbayes.methods import Deterministic, MCDropout, Method, Sharing
+from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing
 from pocketbayes.methods.base import unshare_
 from pocketbayes.norms import refresh_norms_
 from pocketbayes.pruning import prune_
 
 _EVALUATION_BATCH = 500
-_FINENESS = (-math.log(1e3), -math.log(1e-5))  # of the rate
+_FINEST = -math.log(1e-5)
 _LEAST_DENSITY = 1e-4
 _TRIES = 4
 _FINE_TUNING_LR = 3e-4
@@ -51,7 +52,15 @@ class Candidate:
 
     def words(self) -> str:
         """What was done, for people."""
-        return self.recipe.words() + (f", trained {self.epochs} epochs" if self.epochs else "")
+        return words_of(self.recipe, self.epochs)
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """A recipe whose file does not fit, and its bytes."""
+
+    recipe: Recipe
+    size: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,6 @@ class Workshop:
     validation: Dataset
     folder: Path
     target: int
-    components: int
     traits: Traits
 
     def as_stored(self) -> Candidate:
@@ -74,22 +82,22 @@ class Workshop:
             Recipe(), self.source, self.source.stat().st_size, self.measured(self.source)
         )
 
-    def fitted(self, recipe: Recipe) -> Candidate | Sized:
+    def fitted(self, recipe: Recipe) -> Candidate | TooLarge:
         """The recipe, its knob turned until the file just fits; else the smallest it came to."""
         if recipe.knob:
             found = self._turned_to_fit(recipe)
             best = best_fitting(found, self.target)
             if best is None:
-                return min(found, key=lambda t: t.size)
+                value, size = min(found, key=lambda t: t.size)
+                return TooLarge(recipe.turned(value), size)
             recipe = recipe.turned(best.value)
         return self.finished(recipe, epochs=0)
 
-    def finished(self, recipe: Recipe, epochs: int) -> Candidate | Sized:
+    def finished(self, recipe: Recipe, epochs: int) -> Candidate | TooLarge:
         """The recipe followed to its end; norms and training change sizes a little, so it checks.
 
         A file that came out too large is made anew with its knob turned back.
         """
-        size = 0
         for _ in range(_TRIES):
             model, history = self._made(recipe, epochs)
             path = self._stored(model, recipe)
@@ -100,7 +108,7 @@ class Workshop:
                 break
             excess = 1.2 * (size - self.target) + 32
             recipe = recipe.turned(recipe.setting - excess / self._slope(recipe))
-        return Sized(0, size)
+        return TooLarge(recipe, size)
 
     def measured(self, path: Path, outside: Any = None) -> Record:
         """What comes out of a file, on the validation part."""
@@ -120,14 +128,19 @@ class Workshop:
         def size_at(setting: float) -> int:
             chosen = recipe.turned(setting)
             model, _ = self._made(chosen, 0, refresh=False)
-            return self._stored(model, chosen).stat().st_size
+            path = self._stored(model, chosen)
+            size = path.stat().st_size
+            path.unlink()
+            return size
 
         whole = self.traits.density
-        bounds = _FINENESS if recipe.knob == "rate" else (min(_LEAST_DENSITY, whole), whole)
+        bounds = (min(_LEAST_DENSITY, whole), whole)
+        if recipe.knob == "fineness":
+            bounds = (-math.log2(recipe.entries or 1), _FINEST)
         return searched(size_at, self.target, recipe.setting, self._slope(recipe), bounds)
 
     def _slope(self, recipe: Recipe) -> float:
-        """Bytes by which a file grows with its knob, about: a bit per weight and e-fold of rate."""
+        """Bytes by which a file grows with its knob, about: a bit per weight and fineness."""
         if recipe.knob == "density":
             return self.source.stat().st_size / self.traits.density
         weights = sum(q.shape.numel() for _, q in named_posteriors(self.model))
@@ -135,7 +148,7 @@ class Workshop:
 
     def _stored(self, model: nn.Module, recipe: Recipe) -> Path:
         """A file of its own for every candidate."""
-        path = self.folder / f"{len(list(self.folder.iterdir()))}.pocket"
+        path = self.folder / f"{secrets.token_hex(8)}.pocket"
         save(model, path, tolerance=recipe.tolerance or 1e-3)
         return path
 
@@ -147,26 +160,36 @@ class Workshop:
         if recipe.is_untouched:
             return model, []
         pruned_to(model, recipe.density)
-        if recipe.rate is not None:
-            return model, self._trained(model, self.sharing(recipe.rate, refresh), epochs)
+        if recipe.entries is not None:
+            return model, self._trained(model, self.sharing(recipe, refresh), epochs)
         if epochs:
-            kind = MCDropout if describe(model).keeps_dropout else Deterministic
-            return model, self._trained(model, kind(lr=_FINE_TUNING_LR), epochs)
+            return model, self._trained(model, self._fine_tuning(), epochs)
         if refresh:
             generator = torch.Generator().manual_seed(self.plan.options.seed)
             refresh_norms_(model, self._loader(), generator=generator)
         return model, []
 
-    def sharing(self, rate: float, refresh: bool = True) -> Sharing:
-        """The method that shares at this rate; the KL's weight is the run's."""
+    def _fine_tuning(self) -> Method:
+        """What trains on a model that was pruned only."""
+        if self.traits.keeps_dropout:
+            return MCDropout(lr=_FINE_TUNING_LR)
+        if not self.traits.is_random:
+            return Deterministic(lr=_FINE_TUNING_LR)
+        return MeanField(lr=_FINE_TUNING_LR, std_lr=1e-3, warmup=0.0, **self._beta())
+
+    def _beta(self) -> dict[str, Any]:
+        """The KL's weight in the run, if its method has one."""
         beta = getattr(self.plan.method, "beta", None)
-        given = {} if beta is None else {"beta": beta}
+        return {} if beta is None else {"beta": beta}
+
+    def sharing(self, recipe: Recipe, refresh: bool = True) -> Sharing:
+        """The method that shares as the recipe says."""
         return Sharing(
             objective="rate_distortion",
-            components=self.components,
-            rate=rate,
+            components=recipe.components,
+            rate=recipe.rate,
             refresh_norms=refresh,
-            **given,
+            **self._beta(),
         )
 
     def _trained(self, model: nn.Module, method: Method, epochs: int) -> list[dict[str, Any]]:
@@ -188,6 +211,12 @@ class Workshop:
         options = self.plan.options
         size = options.batch_size or suitable_batch_size(len(self.train))
         return MemoryLoader(self.train, size, shuffle=True, augment=options.augment)
+
+
+def words_of(recipe: Recipe, epochs: int) -> str:
+    """What was done, for people."""
+    passes = "an epoch" if epochs == 1 else f"{epochs} epochs"
+    return recipe.words() + (f", trained for {passes}" if epochs else "")
 
 
 def pruned_to(model: nn.Module, density: float | None) -> None:
