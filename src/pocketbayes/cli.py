@@ -90,7 +90,7 @@ def compress(
     """Make a run's file fit a size, and write a new run directory.
 
     Coarser storage, weights that share a table, and pruning are tried, stored, loaded back and
-    measured on the validation part; the two best are trained on. What comes out best fits, or
+    measured on the validation part; the best two are trained on. What comes out best fits, or
     the command fails and says how small it gets. The test set is never looked at.
 
     [bold]Examples[/bold]
@@ -103,7 +103,7 @@ def compress(
     """
     options = CompressOptions(**given_options(values, config, COMPRESS))
     report = run_compression(run, options)
-    title = f"{report['run']}, on the validation part of the training data"
+    title = f"{report['run']}, on its {report['after']['num_examples']} validation examples"
     show(report, json, rows_table(title, before_and_after(report)))
 
 

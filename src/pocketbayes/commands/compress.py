@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from pocketbayes.checkpoints import prepare_directory
-from pocketbayes.commands.compressed_runs import compression_report, write_compressed_run
-from pocketbayes.commands.opening import chosen_device, opened_data, opened_model
+from pocketbayes.commands.compressed_runs import (
+    candidate_rows,
+    compression_report,
+    write_compressed_run,
+)
+from pocketbayes.commands.opening import chosen_device, in_units, opened_data, opened_model
 from pocketbayes.commands.planning import Plan, resumed, train_flags
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import opened_parts
 from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of, words_of
-from pocketbayes.compression import Recipe, parsed_size, ranked_scores, recipes_for
+from pocketbayes.compression import Recipe, Score, parsed_size, ranked_scores, recipes_for
 from pocketbayes.data import DATASETS, MemoryLoader
 from pocketbayes.description import describe
-from pocketbayes.errors import PocketBayesError, require_count
+from pocketbayes.errors import PocketBayesError, require_count, require_number
 from pocketbayes.flags import Flag, UsageError, as_usage_error, options_in, with_choices
+from pocketbayes.tables import as_text
 
-_TRAINED_ON = 2
+_MUCH_WORSE = 0.1  # nats per example
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ class CompressOptions:
     Attributes:
         target_bytes: most bytes of the new file, as 500000, 500kB, 0.5MB or 1MiB.
         out: directory of the new run; default RUN-compressed.
-        epochs: passes over the training data for each of the two best candidates; 0: none.
+        epochs: passes over the training data for each of the best candidates; 0: none.
+        finalists: how many candidates are trained on.
+        lr: peak learning rate of that.
         components: entries of a shared table at most.
         ood: another data set, which the model should be unsure about; measured before and after.
         ood_root: folder that holds it; else as root.
@@ -45,7 +52,9 @@ class CompressOptions:
 
     target_bytes: str = ""
     out: Path | None = None
-    epochs: int = 3
+    epochs: int = 5
+    finalists: int = 2
+    lr: float = 3e-3
     components: int = 256
     ood: str | None = None
     ood_root: Path | None = None
@@ -60,7 +69,9 @@ class CompressOptions:
             raise UsageError("say --target-bytes, the most that the new file may have: 500kB")
         with as_usage_error():
             parsed_size(self.target_bytes)
-            require_count(self.epochs, "--epochs", least=0)
+            for name in ("epochs", "finalists"):
+                require_count(getattr(self, name), f"--{name}", least=0)
+            require_number(self.lr, "--lr", least=0)
             require_count(self.components, "--components", least=2)
             for name in ("num_samples", "seed"):
                 if getattr(self, name) is not None:
@@ -78,20 +89,26 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
     """Tries, trains, chooses and writes a run directory; the report says what was found."""
     begin = time.monotonic()
     plan = _plan_of(run, options)
-    out = options.out or run.absolute().with_name(f"{run.absolute().name}-compressed")
+    out = options.out or _beside(run)
     _require_free(out)
     with _hidden_folder(out) as folder:
         shop = _workshop(run, plan, options, folder)
         before = shop.as_stored()
         _say_start(run, before.size, shop.target)
-        tried = _tried(shop, before, options)
-        chosen = tried[ranked_scores([c.score() for c in tried], shop.target)[0]]
-        report = compression_report(
-            run, out, shop, (before, chosen), tried, _outside(shop, options)
-        )
+        found, missed = _tried(shop, before, options)
+        chosen = found[ranked_scores([c.score() for c in found], shop.target)[0]]
+        outside = _outside(shop, options)
+        report = compression_report(run, out, shop, (before, chosen), outside)
+        report["candidates"] = candidate_rows(shop, found, missed, chosen)
         report["seconds"] = time.monotonic() - begin
         write_compressed_run(folder / "run", out, shop, chosen, run, report)
+    _say_end(out, before.score(), chosen.score())
     return report
+
+
+def _beside(run: Path) -> Path:
+    named = run if run.name not in ("", "..") else run.resolve()
+    return named.with_name(f"{named.name}-compressed")
 
 
 def _plan_of(run: Path, options: CompressOptions) -> Plan:
@@ -140,33 +157,34 @@ def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> 
     (folder / "files").mkdir()
     return Workshop(
         model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
-        parsed_size(options.target_bytes), traits_of(model),
+        parsed_size(options.target_bytes), traits_of(model), options.lr,
     )  # fmt: skip
 
 
-def _tried(shop: Workshop, before: Candidate, options: CompressOptions) -> list[Candidate]:
-    """Every candidate that fits: first all without training, then the best ones trained on."""
-    epochs, found = options.epochs, list[Candidate]()
-    smallest = (before.size, before.words())
+def _tried(
+    shop: Workshop, before: Candidate, options: CompressOptions
+) -> tuple[list[Candidate], list[TooLarge]]:
+    """What fits and what does not: first all without training, then the best ones trained on."""
+    found, missed = list[Candidate](), list[TooLarge]()
     for recipe in recipes_for(shop.traits, options.components):
         attempt = _attempted(shop, recipe, before)
         if isinstance(attempt, Candidate):
             found.append(attempt)
         elif attempt is not None:
-            smallest = min(smallest, (attempt.size, attempt.recipe.words()))
+            missed.append(attempt)
     if not found:
-        raise PocketBayesError(_unreachable(shop, *smallest))
-    if epochs and not shop.traits.is_ensemble:
+        raise PocketBayesError(_unreachable(shop.target, min(missed, key=lambda m: m.size)))
+    if options.epochs and not shop.traits.is_ensemble:
         changed = [c for c in found if not c.recipe.is_untouched]
-        for number in ranked_scores([c.score() for c in changed], shop.target)[:_TRAINED_ON]:
-            recipe = changed[number].recipe
-            outcome = shop.finished(recipe, epochs)
+        for number in ranked_scores([c.score() for c in changed], shop.target)[: options.finalists]:
+            outcome = shop.finished(changed[number].recipe, options.epochs)
             if isinstance(outcome, Candidate):
-                _say(_line(outcome))
+                _say(_line(shop, outcome))
                 found.append(outcome)
             else:
-                _say(f"  {words_of(recipe, epochs)}: no longer fits")
-    return found
+                _say(f"  {words_of(outcome.recipe, options.epochs)}: no longer fits")
+                missed.append(outcome)
+    return found, missed
 
 
 def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | TooLarge | None:
@@ -177,28 +195,39 @@ def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate |
         _say(f"  {recipe.words()}: not possible: {error}")
         return None
     if isinstance(outcome, Candidate) and outcome.size <= shop.target:
-        _say(_line(outcome))
+        _say(_line(shop, outcome))
         return outcome
     _say(f"  {outcome.recipe.words()}: {outcome.size:,} bytes, does not fit")
     return TooLarge(outcome.recipe, outcome.size)
 
 
-def _unreachable(shop: Workshop, size: int, words: str) -> str:
+def _unreachable(target: int, smallest: TooLarge) -> str:
     return (
-        f"no way was found to {shop.target:,} bytes: the smallest file was {size:,} ({words}); "
-        f"ask for more, such as --target-bytes {round(1.05 * size) + 1}, or train a smaller --model"
+        f"no way was found to {target:,} bytes: the smallest file was {smallest.size:,} "
+        f"({smallest.recipe.words()}); ask for more, such as --target-bytes "
+        f"{round(1.05 * smallest.size) + 1}, or train a smaller --model"
     )
 
 
-def _line(candidate: Candidate) -> str:
-    r = candidate.record
-    score = f"rmse {r.rmse:.4g}" if r.accuracy is None else f"accuracy {100 * r.accuracy:.2f} %"
-    return f"  {candidate.words()}: {candidate.size:,} bytes, nll {r.nll:.4g}, {score}"
+def _line(shop: Workshop, candidate: Candidate) -> str:
+    numbers = in_units(candidate.record.to_dict(), shop.train.preprocess)
+    score = "rmse" if "rmse" in numbers else "accuracy"
+    quality = f"nll {numbers['nll']:.4g}, {score} {as_text(score, numbers[score])}"
+    return f"  {candidate.words()}: {candidate.size:,} bytes, {quality}"
 
 
 def _say_start(run: Path, size: int, target: int) -> None:
     fits = "which fits already; still, what is best?" if size <= target else "too large"
     _say(f"{run} has {size:,} bytes of {target:,}, {fits}")
+
+
+def _say_end(out: Path, before: Score, after: Score) -> None:
+    if after.nll > before.nll + _MUCH_WORSE:
+        _say(
+            f"note: the negative log-likelihood rose by {after.nll - before.nll:.2g} nats; "
+            "a larger --target-bytes or more --epochs would keep more"
+        )
+    _say(f"wrote {out}; for the test set: pocketbayes evaluate {out}")
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,7 @@ from pocketbayes.checkpoints import write_history
 from pocketbayes.codec import inspect as inspected
 from pocketbayes.commands.opening import in_units
 from pocketbayes.commands.runs import MODEL, write_config, write_metrics
-from pocketbayes.commands.workshop import Candidate, Workshop
+from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop
 from pocketbayes.data import MemoryLoader
 
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "auroc_entropy", "auroc_epistemic")
@@ -22,11 +22,10 @@ def compression_report(
     out: Path,
     shop: Workshop,
     ends: tuple[Candidate, Candidate],
-    tried: Sequence[Candidate],
     outside: MemoryLoader | None,
 ) -> dict[str, Any]:
-    """Everything that was found; numbers are those of the validation part."""
-    before, chosen = (
+    """Before and after; numbers are those of the validation part."""
+    before, after = (
         {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside).to_dict()) for c in ends
     )
     return {
@@ -37,15 +36,24 @@ def compression_report(
         "fitted_already": ends[0].size <= shop.target,
         "what": ends[1].words(),
         "before": before,
-        "after": chosen,
-        "candidates": [
-            c.recipe.to_dict()
-            | {"epochs": c.epochs, "bytes": c.size}
-            | _numbers(shop, c.record.to_dict())
-            | {"chosen": c is ends[1]}
-            for c in tried
-        ],
+        "after": after,
     }
+
+
+def candidate_rows(
+    shop: Workshop, found: Sequence[Candidate], missed: Sequence[TooLarge], chosen: Candidate
+) -> list[dict[str, Any]]:
+    """What was tried: its settings and bytes and, if it fits, how good it is."""
+    fitting = [
+        c.recipe.to_dict()
+        | {"epochs": c.epochs, "bytes": c.size, "fits": True, "chosen": c is chosen}
+        | _numbers(shop, c.record.to_dict())
+        for c in found
+    ]
+    others = [
+        m.recipe.to_dict() | {"bytes": m.size, "fits": False, "chosen": False} for m in missed
+    ]
+    return fitting + others
 
 
 def _numbers(shop: Workshop, numbers: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _EVALUATION_BATCH = 500
 _FINEST = -math.log(1e-5)
 _LEAST_DENSITY = 1e-4
 _TRIES = 4
-_FINE_TUNING_LR = 3e-4
+_STD_LR = 1e-2
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Workshop:
     folder: Path
     target: int
     traits: Traits
+    lr: float
 
     def as_stored(self) -> Candidate:
         """The model as it is."""
@@ -172,10 +173,10 @@ class Workshop:
     def _fine_tuning(self) -> Method:
         """What trains on a model that was pruned only."""
         if self.traits.keeps_dropout:
-            return MCDropout(lr=_FINE_TUNING_LR)
+            return MCDropout(lr=self.lr)
         if not self.traits.is_random:
-            return Deterministic(lr=_FINE_TUNING_LR)
-        return MeanField(lr=_FINE_TUNING_LR, std_lr=1e-3, warmup=0.0, **self._beta())
+            return Deterministic(lr=self.lr)
+        return MeanField(lr=self.lr, std_lr=_STD_LR, warmup=0.0, **self._beta())
 
     def _beta(self) -> dict[str, Any]:
         """The KL's weight in the run, if its method has one."""
@@ -188,6 +189,8 @@ class Workshop:
             objective="rate_distortion",
             components=recipe.components,
             rate=recipe.rate,
+            lr=self.lr,
+            std_lr=_STD_LR,
             refresh_norms=refresh,
             **self._beta(),
         )
