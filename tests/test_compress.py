@@ -1,6 +1,7 @@
 """`pocketbayes compress`, end to end: sizes on disk, what it prints, and what it refuses."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -172,6 +173,15 @@ def test_an_interrupted_command_leaves_nothing(run, compressed, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+def test_a_finalist_that_cannot_be_trained_is_left_out(run, compressed, tmp_path):
+    words = ["--target-bytes", "3000", "--epochs", "1", "--lr", "1e30", "--out", tmp_path / "new"]
+    done = compressed(run, *words, "--json")
+    report = json.loads(done.stdout)
+    assert done.stderr.count("trained for an epoch: not possible: the loss is not finite") == 2
+    assert report["after"]["bytes"] <= 3000
+    assert all(math.isfinite(c["nll"]) for c in report["candidates"] if c["fits"])
+
+
 def test_a_training_that_breaks_leaves_nothing(run, compressed, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("the disk is full")
@@ -241,7 +251,8 @@ def test_every_family(words, compressed, tmp_path):
     target = 2600 if size > 3000 else round(0.97 * size)
     if words[1] == "deep-ensemble":
         target = round(0.7 * size)
-    done = compressed(run, "--target-bytes", target, "--epochs", "1", "--json")
+    asked = ["--target-bytes", target, "--epochs", "1", "--finalists", "1", "--json"]
+    done = compressed(run, *asked)
     report = json.loads(done.stdout)
     new = tmp_path / "run-compressed"
     assert (new / "model.pocket").stat().st_size <= target

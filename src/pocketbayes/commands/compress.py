@@ -96,13 +96,13 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
         before = shop.as_stored()
         _say_start(run, before.size, shop.target)
         found, missed = _tried(shop, before, options)
-        chosen = found[ranked_scores([c.score() for c in found], shop.target)[0]]
+        chosen = _best(found, shop.target)[0]
         outside = _outside(shop, options)
         report = compression_report(run, out, shop, (before, chosen), outside)
         report["candidates"] = candidate_rows(shop, found, missed, chosen)
         report["seconds"] = time.monotonic() - begin
         write_compressed_run(folder / "run", out, shop, chosen, run, report)
-    _say_end(out, before.score(), chosen.score())
+    _say_end(out, options.model, before.score(), chosen.score())
     return report
 
 
@@ -175,16 +175,37 @@ def _tried(
     if not found:
         raise PocketBayesError(_unreachable(shop.target, min(missed, key=lambda m: m.size)))
     if options.epochs and not shop.traits.is_ensemble:
-        changed = [c for c in found if not c.recipe.is_untouched]
-        for number in ranked_scores([c.score() for c in changed], shop.target)[: options.finalists]:
-            outcome = shop.finished(changed[number].recipe, options.epochs)
-            if isinstance(outcome, Candidate):
-                _say(_line(shop, outcome))
-                found.append(outcome)
-            else:
-                _say(f"  {words_of(outcome.recipe, options.epochs)}: no longer fits")
-                missed.append(outcome)
+        changed = [c for c in _best(found, shop.target) if not c.recipe.is_untouched]
+        for finalist in changed[: options.finalists]:
+            attempt = _trained_on(shop, finalist.recipe, options.epochs)
+            if attempt is not None:
+                found.append(attempt)
     return found, missed
+
+
+def _best(found: list[Candidate], target: int) -> list[Candidate]:
+    """The candidates by their quality, those without finite numbers left out."""
+    order = ranked_scores([c.score() for c in found], target)
+    if not order:
+        raise PocketBayesError(
+            "no candidate has a finite likelihood on the validation part: is the run itself good? "
+            "see pocketbayes evaluate"
+        )
+    return [found[number] for number in order]
+
+
+def _trained_on(shop: Workshop, recipe: Recipe, epochs: int) -> Candidate | None:
+    """The recipe with training; None: that failed, or the file does not fit any more."""
+    try:
+        outcome = shop.finished(recipe, epochs)
+    except PocketBayesError as error:
+        _say(f"  {words_of(recipe, epochs)}: not possible: {error}")
+        return None
+    if isinstance(outcome, Candidate):
+        _say(_line(shop, outcome))
+        return outcome
+    _say(f"  {words_of(recipe, epochs)}: {outcome.size:,} bytes, no longer fits")
+    return None
 
 
 def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | TooLarge | None:
@@ -221,13 +242,14 @@ def _say_start(run: Path, size: int, target: int) -> None:
     _say(f"{run} has {size:,} bytes of {target:,}, {fits}")
 
 
-def _say_end(out: Path, before: Score, after: Score) -> None:
+def _say_end(out: Path, own_model: str | None, before: Score, after: Score) -> None:
     if after.nll > before.nll + _MUCH_WORSE:
         _say(
             f"note: the negative log-likelihood rose by {after.nll - before.nll:.2g} nats; "
             "a larger --target-bytes or more --epochs would keep more"
         )
-    _say(f"wrote {out}; for the test set: pocketbayes evaluate {out}")
+    network = f" --model {own_model}" if own_model else ""
+    _say(f"wrote {out}; for the test set: pocketbayes evaluate {out}{network}")
 
 
 def _say(text: str) -> None:

@@ -82,14 +82,14 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if validation is not None and options.epochs > 0:
         generator = torch.Generator().manual_seed(options.seed)
         loader = MemoryLoader(validation, _EVALUATION_BATCH)
-        model = _reopened(directory / MODEL, plan, train)
+        model = reopened(directory / MODEL, plan, train)
         record = evaluate(model, loader, options.num_samples, generator=generator)
         report["validation"] = in_units(record.to_dict(), train.preprocess)
     write_metrics(directory, report)
     return report
 
 
-def _reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
+def reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
     """The model as it comes out of its file: what is measured is what is shipped."""
     name, net = plan.options.model, None
     if ":" in name:

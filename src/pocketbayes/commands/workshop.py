@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from pocketbayes.codec import load, save
-from pocketbayes.commands.opening import Dataset, built_network, num_outputs
+from pocketbayes.codec import save
+from pocketbayes.commands.opening import Dataset
 from pocketbayes.commands.planning import Plan
-from pocketbayes.commands.train import suitable_batch_size
+from pocketbayes.commands.train import reopened, suitable_batch_size
 from pocketbayes.compression import Recipe, Score, Sized, Traits, best_fitting, searched
 from pocketbayes.convert import named_posteriors
 from pocketbayes.data import MemoryLoader
@@ -113,12 +113,9 @@ class Workshop:
 
     def measured(self, path: Path, outside: Any = None) -> Record:
         """What comes out of a file, on the validation part."""
-        options, name, net = self.plan.options, self.plan.options.model, None
-        if ":" in name:
-            outputs = num_outputs(self.train)
-            net = built_network(name, self.train.preprocess, outputs, self.plan.network)
+        options = self.plan.options
         return evaluate(
-            load(path, net).to(self.train.device),
+            reopened(path, self.plan, self.train),
             MemoryLoader(self.validation, _EVALUATION_BATCH),
             options.num_samples,
             outside,
