@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "merging": "cells mixture",
     "rate_distortion": "cells mixture",
     "weight_sharing": "cells merging mixture",
+    "compression": "",
     "codebooks": "cells rate_distortion weight_sharing",
     "estimators": "inclusion randomness",
     "posteriors": "inclusion randomness reuse",
@@ -78,9 +79,9 @@ MAY_IMPORT = {
     "features": "convert description ensembles layers plots posteriors selection",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "flags": "",
-    "commands": "checkpoints codec composition convert data description environment evaluation"
-    " features figures fitting flags flops estimators layers methods models plots prediction"
-    " predictive progress tables",
+    "commands": "checkpoints codec composition compression convert data description"
+    " ensembles environment evaluation features figures fitting flags flops estimators layers"
+    " methods models norms plots prediction predictive progress pruning tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",

@@ -1,4 +1,4 @@
-"""The command line: `pocketbayes demo | train | evaluate | predict | figures | features | inspect`.
+"""The command line: `pocketbayes demo | train | compress | evaluate | predict | figures | ...`.
 
 Options of methods, networks and data sets are read off their own signatures (see `flags`), so
 nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from pocketbayes import __version__, codec
+from pocketbayes.commands.compress import CompressOptions, compress_flags, run_compression
+from pocketbayes.commands.compressed_runs import before_and_after
 from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
 from pocketbayes.commands.features import FeatureOptions, run_features
@@ -39,6 +41,7 @@ Target = Annotated[
     Path, typer.Argument(metavar="RUN_OR_FILE", help="A run directory or a .pocket file.")
 ]
 TRAIN, EVALUATE = train_flags(), evaluate_flags()
+COMPRESS = compress_flags()
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
 FIGURES, FEATURES = figure_flags(), options_in(FeatureOptions)
 
@@ -76,6 +79,32 @@ def train(
     report = run_training(plan, resume is not None)
     if report:
         show(report, json, facts_table(f"run {report['run']}", report))
+
+
+def compress(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished run.")],
+    config: ConfigFile = None,
+    json: Json = False,
+    **values: Any,
+) -> None:
+    """Make a run's file fit a size, and write a new run directory.
+
+    Coarser storage, weights that share a table, and pruning are tried, stored, loaded back and
+    measured on the validation part; the best two are trained on. What comes out best fits, or
+    the command fails and says how small it gets. The test set is never looked at.
+
+    [bold]Examples[/bold]
+
+      pocketbayes compress runs/digits-mlp-mean-field --target-bytes 12kB
+
+      pocketbayes compress runs/a --target-bytes 0.5MB --epochs 10 --out runs/small
+
+      pocketbayes compress runs/a --target-bytes 500000 --ood svhn --json
+    """
+    options = CompressOptions(**given_options(values, config, COMPRESS))
+    report = run_compression(run, options)
+    title = f"{report['run']}, on its {report['after']['num_examples']} validation examples"
+    show(report, json, rows_table(title, before_and_after(report)))
 
 
 def evaluate(
@@ -184,6 +213,7 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
 for command, flags in (
     (demo, DEMO),
     (train, TRAIN),
+    (compress, COMPRESS),
     (evaluate, EVALUATE),
     (predict, PREDICT),
     (figures, FIGURES),

@@ -76,6 +76,8 @@ class Flag:
             return float(value)
         if self.kind is float and isinstance(value, str):
             value = _from_text(value, float)  # YAML reads 1e-3 as text
+        if self.kind is str and isinstance(value, int) and not isinstance(value, bool):
+            return str(value)  # YAML reads 500000 as a number
         if isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool)):
             return value
         words = _WORDS.get(self.kind, "a path")

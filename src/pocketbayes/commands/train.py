@@ -54,7 +54,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if first:
         _note_untrained_stds(plan)
     device = chosen_device(options.device)
-    train, validation = _opened(plan, device)
+    train, validation = opened_parts(plan, device)
     plan = plan.suited_to(train.likelihood)
     if first and not resume:
         write_config(directory, plan.to_config())
@@ -82,14 +82,14 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if validation is not None and options.epochs > 0:
         generator = torch.Generator().manual_seed(options.seed)
         loader = MemoryLoader(validation, _EVALUATION_BATCH)
-        model = _reopened(directory / MODEL, plan, train)
+        model = reopened(directory / MODEL, plan, train)
         record = evaluate(model, loader, options.num_samples, generator=generator)
         report["validation"] = in_units(record.to_dict(), train.preprocess)
     write_metrics(directory, report)
     return report
 
 
-def _reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
+def reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
     """The model as it comes out of its file: what is measured is what is shipped."""
     name, net = plan.options.model, None
     if ":" in name:
@@ -138,7 +138,8 @@ def _last_numbers(result: FitResult) -> dict[str, Any]:
     return {name: last[name] for name in _TRAINING_NUMBERS if name in last}
 
 
-def _opened(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
+def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
+    """The part of the training data to train on, and the one held back, if any."""
     options = plan.options
     dataset = opened_data(options.data, "train", options.root, plan.dataset)
     dataset = normalised_as(dataset, options.normalize).to(device)

@@ -1,0 +1,266 @@
+"""`pocketbayes compress`: a run made to fit a size, chosen by its validation part."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.commands.compressed_runs import (
+    candidate_rows,
+    compression_report,
+    write_compressed_run,
+)
+from pocketbayes.commands.opening import chosen_device, in_units, opened_data, opened_model
+from pocketbayes.commands.planning import Plan, resumed, train_flags
+from pocketbayes.commands.runs import MODEL
+from pocketbayes.commands.train import opened_parts
+from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of, words_of
+from pocketbayes.compression import Recipe, Score, parsed_size, ranked_scores, recipes_for
+from pocketbayes.data import DATASETS, MemoryLoader
+from pocketbayes.description import describe
+from pocketbayes.errors import PocketBayesError, require_count, require_number
+from pocketbayes.flags import Flag, UsageError, as_usage_error, options_in, with_choices
+from pocketbayes.tables import as_text
+
+_MUCH_WORSE = 0.1  # nats per example
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """Options of `compress`.
+
+    Attributes:
+        target_bytes: most bytes of the new file, as 500000, 500kB, 0.5MB or 1MiB.
+        out: directory of the new run; default RUN-compressed.
+        epochs: passes over the training data for each of the best candidates; 0: none.
+        finalists: how many candidates are trained on.
+        lr: peak learning rate of that.
+        components: entries of a shared table at most.
+        ood: another data set, which the model should be unsure about; measured before and after.
+        ood_root: folder that holds it; else as root.
+        root: folder that holds the run's data, if it has moved; else as in the run.
+        model: network of your own as package.module:factory.
+        num_samples: draws per prediction; default as in the run.
+        seed: of training and draws; default as in the run.
+        device: auto, cpu or cuda; default as in the run.
+    """
+
+    target_bytes: str = ""
+    out: Path | None = None
+    epochs: int = 5
+    finalists: int = 2
+    lr: float = 3e-3
+    components: int = 256
+    ood: str | None = None
+    ood_root: Path | None = None
+    root: Path | None = None
+    model: str | None = None
+    num_samples: int | None = None
+    seed: int | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.target_bytes:
+            raise UsageError("say --target-bytes, the most that the new file may have: 500kB")
+        with as_usage_error():
+            parsed_size(self.target_bytes)
+            for name in ("epochs", "finalists"):
+                require_count(getattr(self, name), f"--{name}", least=0)
+            require_number(self.lr, "--lr", least=0)
+            require_count(self.components, "--components", least=2)
+            for name in ("num_samples", "seed"):
+                if getattr(self, name) is not None:
+                    least = 0 if name == "seed" else 1
+                    require_count(getattr(self, name), f"--{name.replace('_', '-')}", least=least)
+
+
+def compress_flags() -> dict[str, Flag]:
+    """Every option of `compress`."""
+    found = options_in(CompressOptions)
+    return found | {"ood": with_choices(found["ood"], DATASETS)}
+
+
+def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
+    """Tries, trains, chooses and writes a run directory; the report says what was found."""
+    begin = time.monotonic()
+    plan = _plan_of(run, options)
+    out = options.out or _beside(run)
+    _require_free(out)
+    with _hidden_folder(out) as folder:
+        shop = _workshop(run, plan, options, folder)
+        before = shop.as_stored()
+        _say_start(run, before.size, shop.target)
+        found, missed = _tried(shop, before, options)
+        chosen = _best(found, shop.target)[0]
+        outside = _outside(shop, options)
+        report = compression_report(run, out, shop, (before, chosen), outside)
+        report["candidates"] = candidate_rows(shop, found, missed, chosen)
+        report["seconds"] = time.monotonic() - begin
+        write_compressed_run(folder / "run", out, shop, chosen, run, report)
+    _say_end(out, options.model, before.score(), chosen.score())
+    return report
+
+
+def _beside(run: Path) -> Path:
+    named = run if run.name not in ("", "..") else run.resolve()
+    return named.with_name(f"{named.name}-compressed")
+
+
+def _plan_of(run: Path, options: CompressOptions) -> Plan:
+    """The plan of the run, with what may be said anew."""
+    if not run.is_dir():
+        raise UsageError(
+            f"{run} is not a run directory: compress needs the run's data and settings, so give "
+            "the folder that train wrote"
+        )
+    names = ("root", "model", "num_samples", "device")
+    said = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+    plan = resumed(run, said, train_flags())
+    if plan.options.validation == 0:
+        raise UsageError(
+            f"{run} held nothing back (validation: 0), and candidates are chosen by the validation "
+            "part: train it with --validation 0.1"
+        )
+    seed = plan.options.seed if options.seed is None else options.seed
+    return replace(plan, options=replace(plan.options, seed=seed))
+
+
+def _require_free(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise PocketBayesError(f"{out} is there already: choose another --out")
+
+
+@contextmanager
+def _hidden_folder(out: Path) -> Iterator[Path]:
+    """A folder beside the run to be, gone afterwards: what is not finished never has its name."""
+    prepare_directory(out.absolute().parent)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as name:
+        yield Path(name)
+
+
+def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> Workshop:
+    device = chosen_device(plan.options.device)
+    model = opened_model(run, options.model).to(device)
+    train, validation = opened_parts(plan, device)
+    assert validation is not None
+    known = describe(model)
+    if known.preprocess is not None and known.preprocess != train.preprocess:
+        raise PocketBayesError(
+            f"the data is not what {run} was trained on: its preparation has other numbers; "
+            "restore it, or say --root where it is"
+        )
+    (folder / "files").mkdir()
+    return Workshop(
+        model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
+        parsed_size(options.target_bytes), traits_of(model), options.lr,
+    )  # fmt: skip
+
+
+def _tried(
+    shop: Workshop, before: Candidate, options: CompressOptions
+) -> tuple[list[Candidate], list[TooLarge]]:
+    """What fits and what does not: first all without training, then the best ones trained on."""
+    found, missed = list[Candidate](), list[TooLarge]()
+    for recipe in recipes_for(shop.traits, options.components):
+        attempt = _attempted(shop, recipe, before)
+        if isinstance(attempt, Candidate):
+            found.append(attempt)
+        elif attempt is not None:
+            missed.append(attempt)
+    if not found:
+        raise PocketBayesError(_unreachable(shop.target, min(missed, key=lambda m: m.size)))
+    if options.epochs and not shop.traits.is_ensemble:
+        changed = [c for c in _best(found, shop.target) if not c.recipe.is_untouched]
+        for finalist in changed[: options.finalists]:
+            attempt = _trained_on(shop, finalist.recipe, options.epochs)
+            if attempt is not None:
+                found.append(attempt)
+    return found, missed
+
+
+def _best(found: list[Candidate], target: int) -> list[Candidate]:
+    """The candidates by their quality, those without finite numbers left out."""
+    order = ranked_scores([c.score() for c in found], target)
+    if not order:
+        raise PocketBayesError(
+            "no candidate has a finite likelihood on the validation part: is the run itself good? "
+            "see pocketbayes evaluate"
+        )
+    return [found[number] for number in order]
+
+
+def _trained_on(shop: Workshop, recipe: Recipe, epochs: int) -> Candidate | None:
+    """The recipe with training; None: that failed, or the file does not fit any more."""
+    try:
+        outcome = shop.finished(recipe, epochs)
+    except PocketBayesError as error:
+        _say(f"  {words_of(recipe, epochs)}: not possible: {error}")
+        return None
+    if isinstance(outcome, Candidate):
+        _say(_line(shop, outcome))
+        return outcome
+    _say(f"  {words_of(recipe, epochs)}: {outcome.size:,} bytes, no longer fits")
+    return None
+
+
+def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | TooLarge | None:
+    """The candidate, or how large it came out; None: not possible for this model."""
+    try:
+        outcome = shop.fitted(recipe) if recipe != before.recipe else before
+    except PocketBayesError as error:
+        _say(f"  {recipe.words()}: not possible: {error}")
+        return None
+    if isinstance(outcome, Candidate) and outcome.size <= shop.target:
+        _say(_line(shop, outcome))
+        return outcome
+    _say(f"  {outcome.recipe.words()}: {outcome.size:,} bytes, does not fit")
+    return TooLarge(outcome.recipe, outcome.size)
+
+
+def _unreachable(target: int, smallest: TooLarge) -> str:
+    return (
+        f"no way was found to {target:,} bytes: the smallest file was {smallest.size:,} "
+        f"({smallest.recipe.words()}); ask for more, such as --target-bytes "
+        f"{round(1.05 * smallest.size) + 1}, or train a smaller --model"
+    )
+
+
+def _line(shop: Workshop, candidate: Candidate) -> str:
+    numbers = in_units(candidate.record.to_dict(), shop.train.preprocess)
+    score = "rmse" if "rmse" in numbers else "accuracy"
+    quality = f"nll {numbers['nll']:.4g}, {score} {as_text(score, numbers[score])}"
+    return f"  {candidate.words()}: {candidate.size:,} bytes, {quality}"
+
+
+def _say_start(run: Path, size: int, target: int) -> None:
+    fits = "which fits already; still, what is best?" if size <= target else "too large"
+    _say(f"{run} has {size:,} bytes of {target:,}, {fits}")
+
+
+def _say_end(out: Path, own_model: str | None, before: Score, after: Score) -> None:
+    if after.nll > before.nll + _MUCH_WORSE:
+        _say(
+            f"note: the negative log-likelihood rose by {after.nll - before.nll:.2g} nats; "
+            "a larger --target-bytes or more --epochs would keep more"
+        )
+    network = f" --model {own_model}" if own_model else ""
+    _say(f"wrote {out}; for the test set: pocketbayes evaluate {out}{network}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _outside(shop: Workshop, options: CompressOptions) -> MemoryLoader | None:
+    """The data set that the model should be unsure about."""
+    if options.ood is None:
+        return None
+    root = options.ood_root or shop.plan.options.root
+    unlabelled = replace(describe(shop.model), class_names=None)
+    found = opened_data(options.ood, "test", root, {}, unlabelled).to(shop.train.device)
+    return MemoryLoader(found, 500)

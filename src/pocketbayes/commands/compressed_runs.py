@@ -1,0 +1,111 @@
+"""What a compression found, as a report and as a run directory."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pocketbayes.checkpoints import write_history
+from pocketbayes.codec import inspect as inspected
+from pocketbayes.commands.opening import in_units
+from pocketbayes.commands.runs import MODEL, write_config, write_metrics
+from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop
+from pocketbayes.data import MemoryLoader
+
+_SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "auroc_entropy", "auroc_epistemic")
+
+
+def compression_report(
+    run: Path,
+    out: Path,
+    shop: Workshop,
+    ends: tuple[Candidate, Candidate],
+    outside: MemoryLoader | None,
+) -> dict[str, Any]:
+    """Before and after; numbers are those of the validation part."""
+    before, after = (
+        {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside).to_dict()) for c in ends
+    )
+    return {
+        "run": str(out),
+        "parent": str(run),
+        "target_bytes": shop.target,
+        "split": "validation",
+        "fitted_already": ends[0].size <= shop.target,
+        "what": ends[1].words(),
+        "before": before,
+        "after": after,
+    }
+
+
+def candidate_rows(
+    shop: Workshop, found: Sequence[Candidate], missed: Sequence[TooLarge], chosen: Candidate
+) -> list[dict[str, Any]]:
+    """What was tried: its settings and bytes and, if it fits, how good it is."""
+    fitting = [
+        c.recipe.to_dict()
+        | {"epochs": c.epochs, "bytes": c.size, "fits": True, "chosen": c is chosen}
+        | _numbers(shop, c.record.to_dict())
+        for c in found
+    ]
+    others = [
+        m.recipe.to_dict() | {"bytes": m.size, "fits": False, "chosen": False} for m in missed
+    ]
+    return fitting + others
+
+
+def _numbers(shop: Workshop, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return in_units(numbers, shop.train.preprocess)
+
+
+def before_and_after(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The report as two rows of the numbers that matter most."""
+    rows = []
+    for name in ("before", "after"):
+        numbers = report[name]
+        what = "as it is" if name == "before" else report["what"]
+        chosen = {key: numbers[key] for key in _SHOWN if key in numbers}
+        rows.append({"": name, "what": what, "bytes": numbers["bytes"]} | chosen)
+    return rows
+
+
+def write_compressed_run(
+    made: Path, out: Path, shop: Workshop, chosen: Candidate, run: Path, report: Mapping[str, Any]
+) -> None:
+    """Puts the run together under a hidden name, and then gives it its own."""
+    made.mkdir()
+    shutil.copyfile(chosen.path, made / MODEL)
+    write_config(made, _config(shop, chosen, run, out))
+    if chosen.history:
+        write_history(made, chosen.history)
+    facts = inspected(made / MODEL)
+    write_metrics(
+        made,
+        {
+            "run": str(out),
+            "file": str(out / MODEL),
+            "bytes": facts.bytes,
+            "weights": facts.weights,
+            "active_weights": facts.active_weights,
+            "epochs": chosen.epochs,
+            "seconds": report["seconds"],
+            "validation": {k: v for k, v in report["after"].items() if k != "bytes"},
+            "compression": report,
+        },
+    )
+    os.replace(made, out)
+
+
+def _config(shop: Workshop, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
+    """The run's own config, as one that goes on from it; shared weights have another method."""
+    plan, parent = shop.plan, run.absolute()
+    options = replace(
+        plan.options, parent=parent, out=out, epochs=chosen.epochs, weights=None, prior_std=None,
+        bias=False,
+    )  # fmt: skip
+    if chosen.recipe.entries is None:
+        return replace(plan, options=options).to_config()
+    method = shop.sharing(chosen.recipe)
+    return replace(plan, options=replace(options, method="sharing"), method=method).to_config()
