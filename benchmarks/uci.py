@@ -4,7 +4,7 @@
 
 DATA/uci_regression.npz holds the nine sets with Gal's splits, as NAME/data, NAME/features,
 NAME/target and NAME/test_K (row numbers). Both rows train one network as long at the same beta; the
-sparse one is pruned to `--density` and then trained on. `--validation` measures on a fifth of the
+sparse one gets switches on the way, is pruned to `--density` and then trained on. `--validation` measures on a fifth of the
 training rows instead of the test rows: for choosing settings.
 """
 
@@ -39,10 +39,12 @@ def main() -> None:
     made.add_argument("--sets", nargs="*")
     made.add_argument("--splits", type=int, default=5)
     made.add_argument("--density", type=float, default=0.1)
-    made.add_argument("--hidden", nargs="+", type=int, default=[100, 100])
+    made.add_argument("--hidden", nargs="+", type=int, default=[200, 200])
     made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
-    made.add_argument("--first", type=float, default=0.0, help="part of the steps of dense VI")
-    made.add_argument("--tune", type=float, default=0.5, help="part of the steps after pruning")
+    made.add_argument("--first", type=float, default=0.4, help="part of the steps of dense VI")
+    made.add_argument("--tune", type=float, default=0.4, help="part of the steps after pruning")
+    made.add_argument("--select-beta", type=float, default=0.03, help="while switches move")
+    made.add_argument("--select-lr", type=float, default=3e-3)
     made.add_argument("--steps", type=int, default=3000, help="optimiser steps, about")
     made.add_argument("--beta", type=float, default=0.3)
     made.add_argument("--prior-std", type=float, default=0.3)
@@ -114,15 +116,15 @@ def dense(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
 
 
 def sparse(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
-    rates = {"beta": a.beta, "std_lr": a.std_lr}
+    """Dense VI, then switches on the network that it found, then what is left of it."""
+    rates = {"lr": a.lr, "std_lr": a.std_lr, "beta": a.beta}
+    selecting = rates | {"lr": a.select_lr, "beta": a.select_beta, "warmup": 0.0, "hold": 0.0}
     model = network(a, split, seed)
-    if a.first:
-        model = trained(a, split, model, pb.MeanField(lr=a.lr, **rates), a.first, seed)
-    method = pb.SpikeSlab(inclusion=a.inclusion, lr=a.lr, **rates)
+    model = trained(a, split, model, pb.MeanField(**rates), a.first, seed)
+    method = pb.SpikeSlab(inclusion=a.inclusion, **selecting)
     model = trained(a, split, model, method, 1 - a.first - a.tune, seed)
     pb.prune_(model, a.density)
-    method = pb.MeanField(lr=a.lr / 2, warmup=0.0, **rates)
-    return trained(a, split, model, method, a.tune, seed)
+    return trained(a, split, model, pb.MeanField(warmup=0.0, **rates), a.tune, seed)
 
 
 def scores(model: nn.Module, split: Split) -> dict[str, Any]:
