@@ -34,7 +34,11 @@ def main() -> None:
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
     made.add_argument("--tune-epochs", type=int, default=20)
     made.add_argument("--tune-lr", type=float, default=0.02)
+    made.add_argument("--tune-beta", type=float, help="beta after pruning")
     made.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
+    made.add_argument("--dense-epochs", type=int, default=0, help="of spike-slab, without switches")
+    made.add_argument("--select-beta", type=float, help="beta while switches move")
+    made.add_argument("--select-lr", type=float, help="learning rate then, after dense epochs")
     made.add_argument("--inclusion", type=float, default=0.02)
     made.add_argument("--dropout-beta", type=float, default=0.1, help="of variational dropout")
     made.add_argument("--estimator", default="lrt")
@@ -51,7 +55,11 @@ def run(a: argparse.Namespace, sets: Sets, row: str, seed: int) -> None:
     known = {"model": a.model, "data": a.data, "row": row, "seed": seed, "settings": settings(a)}
     known |= {"measured_on": "validation" if a.validation else "test"}
     begin = time.perf_counter()
-    parent = fitted(a, sets, network(a, sets, seed), first_method(a, row), a.epochs, seed).model
+    parent = network(a, sets, seed)
+    dense = a.dense_epochs if row == "spike-slab" else 0
+    if dense:
+        parent = fitted(a, sets, parent, first_method(a, "snr"), dense, seed).model
+    parent = fitted(a, sets, parent, first_method(a, row), a.epochs - dense, seed).model
     report(a, sets, parent, known | {"density": 1.0, "train_seconds": time.perf_counter() - begin})
     for density in a.density:
         torch.compiler.reset()  # compiled code fits one density
@@ -80,14 +88,17 @@ def first_method(a: argparse.Namespace, row: str) -> Method:
         return pb.MeanField(beta=a.beta, **rates, **stds)
     if row == "variational-dropout":
         return pb.VariationalDropout(beta=a.dropout_beta, **rates, **stds)
-    return pb.SpikeSlab(beta=a.beta, inclusion=a.inclusion, **rates, **stds)
+    if a.dense_epochs:  # the network fits already, so switches move at once
+        rates |= {"lr": a.select_lr or a.lr, "warmup": 0.0, "hold": 0.0}
+    return pb.SpikeSlab(beta=a.select_beta or a.beta, inclusion=a.inclusion, **rates, **stds)
 
 
 def second_method(a: argparse.Namespace, row: str) -> Method:
     rates = {"optimizer": a.optimizer, "lr": a.tune_lr, "weight_decay": a.weight_decay}
     if row == "magnitude":
         return pb.Deterministic(**rates)
-    return pb.MeanField(beta=a.beta, warmup=0.0, std_lr=a.std_lr / 5, **rates)
+    beta = a.beta if a.tune_beta is None else a.tune_beta
+    return pb.MeanField(beta=beta, warmup=0.0, std_lr=a.std_lr / 5, **rates)
 
 
 def report(

@@ -4,8 +4,8 @@
 
 DATA/uci_regression.npz holds the nine sets with Gal's splits, as NAME/data, NAME/features,
 NAME/target and NAME/test_K (row numbers). Both rows train one network as long at the same beta; the
-sparse one gets switches on the way, is pruned to `--density` and then trained on. `--validation` measures on a fifth of the
-training rows instead of the test rows: for choosing settings.
+sparse one gets switches on the way, is pruned to `--density` and then trained on. `--validation`
+measures on a fifth of the training rows instead of the test rows: for choosing settings.
 """
 
 import argparse

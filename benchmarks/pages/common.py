@@ -74,6 +74,11 @@ def scores(row: Row) -> list[str]:
     return [f"{100 * row['accuracy']:.2f}", f"{row['nll']:.3f}", f"{row['ece']:.4f}"]
 
 
+def hardware(found: Sequence[Row]) -> str:
+    """The machines that these were measured on."""
+    return " and ".join(dict.fromkeys(row["hardware"] for row in found))
+
+
 def mean_scores(group: Sequence[Row]) -> list[str]:
     """The same of several runs, with standard errors."""
     return [

@@ -182,9 +182,10 @@ def inference() -> str:
     return (
         "## Prediction with shared weights\n\n"
         "ResNet-18 against its mean-field parent in the same process. The paper reports 5.8 x; "
-        "this is not reached: at both commits shared weights are slower than Bayes by Backprop. "
-        "At ab68f28 they were looked up anew for every sample; at 6f93a23 they are looked up once "
-        "per prediction, of which these rows show no gain: independent draws take as long as "
-        "before, shared draws and `lrt` longer.\n\n"
+        "this is not reached. At this size a GPU waits for the CPU that starts its computations: "
+        "at the first two commits a dozen small ones per layer and sample made shared weights "
+        "slower than Bayes by Backprop. At the last one all weights are drawn at once, and lie in "
+        "memory as the images do; both networks then run the same convolutions, so that not much "
+        "more can be gained. `lrt` runs two convolutions per layer.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )

@@ -1,8 +1,9 @@
 """The file."""
 
+import math
 from typing import Any
 
-from pages.common import origins, rows, table
+from pages.common import Row, origins, rows, scores, table
 
 
 def pocket_file() -> str:
@@ -32,6 +33,31 @@ def pocket_file() -> str:
         "bytes. Memory is the model's own and all that save or load takes, over the model's. "
         f"Meant: 1%, 5 s, 3 s, 1.5 x.\n\n{origins(found)}\n" + table(head, lines)
     )
+
+
+def sizes() -> str:
+    """Real files of trained networks."""
+    found = rows("sizes")
+    head = [
+        "network", "made by", "from", "stage", "epochs", "file, bytes", "bits-back limit",
+        "accuracy", "NLL", "ECE", "SVHN AUROC, entropy",
+    ]  # fmt: skip
+    return (
+        "## Files of trained networks\n\n"
+        "CIFAR-10, one seed, last epoch, 30 samples. `trained` is measured without a file, every "
+        "other stage after loading the file back. `shared` is before training on.\n\n"
+        f"{origins(found)}\n" + table(head, [_sized(row) for row in found])
+    )
+
+
+def _sized(row: Row) -> list[str]:
+    limit = row.get("bits_back_bytes") or row["kl_nats"] / math.log(2) / 8
+    size = f"{row['file_bytes']:,}" if "file_bytes" in row else ""
+    epochs = "" if row["stage"] == "shared" else str(row["settings"]["epochs"])
+    made = [row["model"], row["row"], row.get("parent", ""), row["stage"], epochs]
+    outside = row.get("auroc_entropy")
+    area = "" if outside is None else f"{outside:.3f}"
+    return [*made, size, f"{limit:,.0f}", *scores(row), area]
 
 
 def fuzz() -> str:

@@ -6,6 +6,7 @@ from pages.common import (
     Row,
     average,
     grouped,
+    hardware,
     mean_scores,
     measured,
     origins,
@@ -18,14 +19,17 @@ from pages.common import (
 USUAL = {
     "optimizer": "sgd", "lr": 0.2, "tune_lr": 0.02, "std_lr": 0.005, "weight_decay": 0.0005,
     "inclusion": 0.02, "prior_std": 0.05, "std_init": 0.001, "batch": 512, "estimator": "lrt",
-    "samples": 30, "crop_digits": False, "limit": None,
+    "samples": 30, "crop_digits": False, "limit": None, "dense_epochs": 0, "select_beta": None,
+    "select_lr": None,
 }  # fmt: skip
+
+SWITCHES = {"inclusion", "dense_epochs", "select_beta", "select_lr"}
 
 # Settings that a method does not look at.
 IDLE = {
-    "magnitude": {"std_lr", "inclusion", "prior_std", "std_init", "estimator", "samples"},
-    "snr": {"inclusion"},
-    "variational-dropout": {"inclusion"},
+    "magnitude": SWITCHES | {"std_lr", "prior_std", "std_init", "estimator", "samples"},
+    "snr": SWITCHES,
+    "variational-dropout": SWITCHES,
 }
 
 
@@ -36,12 +40,11 @@ def pruning() -> str:
     if test:
         parts.append(
             "Mean and standard error over runs, last epoch, measured after loading the file back, "
-            f"on one {test[0]['hardware']}, torch {test[0]['torch']}. One "
+            f"on {hardware(test)}, torch {test[0]['torch']}. One "
             "network per method and seed; copies of it are pruned over the whole network "
             "(`spike-slab` by inclusion, `magnitude` by the weights of a deterministic network, "
             "`snr` and `variational-dropout` by signal to noise) and trained on. Density 1 is "
-            "before pruning. Epochs are those before + after it; so are the betas of variational "
-            "dropout. Weights and bytes are of the first run, training is the time of the last "
+            "before pruning. Epochs and betas are those before + after it. Weights and bytes are of the first run, training is the time of the last "
             "stage.\n\n" + _table(test)
         )
     if validation:
@@ -70,15 +73,20 @@ def _kind(row: Row) -> tuple[Any, ...]:
     widths = "-".join(map(str, s.get("hidden") or []))
     network = f"{row['model']}{' ' * bool(widths)}{widths}, {row['data']}"
     epochs = [s["epochs"], s["tune_epochs"]] if is_pruned else [s["epochs"]]
-    betas = [s["beta"]]
-    if method == "magnitude":
-        betas = []
-    elif method == "variational-dropout":
-        betas = [s["dropout_beta"], s["beta"]] if is_pruned else [s["dropout_beta"]]
+    betas = _betas(s, method) if is_pruned else _betas(s, method)[:1]
     idle = IDLE.get(method, set()) | (set() if is_pruned else {"tune_lr"})
     others = unusual({k: v for k, v in s.items() if k not in idle}, USUAL)
     shown = (" + ".join(map(str, epochs)), " + ".join(f"{beta:g}" for beta in betas))
     return (network, row["density"], method, *shown, others)
+
+
+def _betas(s: dict[str, Any], method: str) -> list[float]:
+    """Those before and after pruning; one if they are the same, none if there is no KL."""
+    if method == "magnitude":
+        return []
+    after = s["beta"] if s.get("tune_beta") is None else s["tune_beta"]
+    before = s["dropout_beta"] if method == "variational-dropout" else s["beta"]
+    return [before] if before == after else [before, after]
 
 
 def _line(key: tuple[Any, ...], group: list[Row]) -> list[str]:

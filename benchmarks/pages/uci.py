@@ -9,9 +9,9 @@ DENSE, SPARSE = "mean-field", "spike-slab"
 
 # Settings that are shown only where they differ from these.
 USUAL = {
-    "density": 0.1, "hidden": [200, 200], "first": 0.4, "tune": 0.4, "steps": 3000, "beta": 0.3,
-    "prior_std": 0.3, "inclusion": 0.1, "lr": 0.01, "std_lr": 0.01, "select_beta": 0.03,
-    "select_lr": 0.003,
+    "density": 0.1, "hidden": [100, 100], "first": 0.0, "tune": 0.5, "steps": 3000, "beta": 0.3,
+    "prior_std": 0.3, "inclusion": 0.1, "lr": 0.01, "std_lr": 0.01, "select_beta": None,
+    "select_lr": None,
 }  # fmt: skip
 
 
@@ -46,7 +46,9 @@ def uci() -> str:
     if test:
         parts.append(
             "Spike-and-slab, pruned and trained on, against mean-field VI of all weights, trained "
-            "as long at the same beta: means and standard errors over splits, in the target's own "
+            "as long at the same beta: dense VI for a part `first` of all steps, then switches at "
+            "`select_beta`, then pruned and trained on for the part `tune`. "
+            "Means and standard errors over splits, in the target's own "
             f"units; on {test[0]['hardware']}. Differences are sparse - dense, split by "
             "split. Not worse: their mean is not above 0; within one error: not above its "
             f"standard error.{_summary(test)}\n\n{_table(test)}"
