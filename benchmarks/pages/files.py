@@ -53,8 +53,9 @@ def sizes() -> str:
 def _sized(row: Row) -> list[str]:
     limit = row.get("bits_back_bytes") or row["kl_nats"] / math.log(2) / 8
     size = f"{row['file_bytes']:,}" if "file_bytes" in row else ""
-    epochs = "" if row["stage"] == "shared" else str(row["settings"]["epochs"])
-    made = [row["model"], row["row"], row.get("parent", ""), row["stage"], epochs]
+    epochs = "tune_epochs" if row["row"] == "pruned" else "epochs"
+    trained = "" if row["stage"] == "shared" else str(row["settings"][epochs])
+    made = [row["model"], row["row"], row.get("parent", ""), row["stage"], trained]
     outside = row.get("auroc_entropy")
     area = "" if outside is None else f"{outside:.3f}"
     return [*made, size, f"{limit:,.0f}", *scores(row), area]
