@@ -12,6 +12,7 @@ import pocketbayes as pb
 from pocketbayes.elbo import Objective
 from pocketbayes.gradients import mean_sizes
 from pocketbayes.posteriors import Gaussian, Point, Shared, Sparse
+from pocketbayes.posteriors.structures import STRUCTURES
 
 
 def network(seed=0, norm=False, **options):
@@ -224,6 +225,21 @@ def test_padding_rows_stay_what_they_are():
         method = pb.Sharing(objective=objective, rate=0.5, least_members=2, lr=1e-2)
         fit(model, method, epochs=3, loader=data, dataset_size=64)
         assert not of(model)[0].expectation()[3].any()
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.filterwarnings("ignore:density 0.6 is")
+def test_padding_rows_of_sparse_embeddings_stay_what_they_are(structure):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(20, 8, padding_idx=3), nn.Flatten(), nn.Linear(32, 2))
+    model = pb.bayesianize_(net)
+    data = [(torch.randint(20, (64, 4)), torch.randint(2, (64,)))]
+    sparse = pb.Subspace(density=0.6, structure=structure)
+    fit(model, sparse, epochs=1, loader=data, dataset_size=64)
+    before = of(model)[0].in_units(torch.arange(20)[:, None].expand(20, 8) == 3)
+    assert before[of(model)[0].index].any()
+    fit(model, pb.Sharing(least_members=2), epochs=2, loader=data, dataset_size=64)
+    assert not of(model)[0].expectation()[3].any()
 
 
 def test_what_has_a_frozen_mean_is_left_alone(trained):

@@ -232,9 +232,11 @@ def _padding(model: nn.Module, own: dict[str, Own], parts: dict[str, slice]) -> 
     found = [torch.empty(0, dtype=torch.int64)]
     for name, q in own.items():
         row = getattr(model.get_submodule(name.rpartition(".")[0]), "padding_idx", None)
-        if row is not None and isinstance(q, Gaussian) and q.mean.dim() == 2:
-            first = parts[name].start + row % q.shape[0] * q.shape[1]
-            found.append(torch.arange(first, first + q.shape[1]))
+        if row is not None and len(q.shape) == 2:
+            padded = torch.zeros(q.shape, dtype=torch.bool)
+            padded[row] = True
+            there = q.in_units(padded)[q.index.cpu()] if isinstance(q, Sparse) else padded
+            found.append(parts[name].start + there.flatten().nonzero().flatten())
     return torch.cat(found).to(next(iter(own.values())).mean.device)
 
 
