@@ -177,6 +177,18 @@ def test_reassignment_keeps_to_the_target(trained):
     assert pb.sharing_summary(model).coded_bytes < 1.1 * 1200
 
 
+def test_reassignment_weighs_entries_as_the_plan_did(trained):
+    """By their shares in each tensor: of a table that did not move, labels hardly change."""
+    method = pb.Sharing(
+        objective="rate_distortion", rate=0.3, lr=0, std_lr=0, reassign_every=1, components=100
+    )
+    planned, again = copy.deepcopy(trained), copy.deepcopy(trained)
+    fit(planned, method, epochs=0)
+    fit(again, method, epochs=1)
+    for one, two in zip(of(planned), of(again), strict=True):
+        assert (one.label == two.label).double().mean() > 0.97
+
+
 def test_an_earlier_run_in_the_same_directory_is_not_taken_for_this_one(tmp_path):
     method = pb.Sharing(components=20, least_members=5, pretrain_epochs=2)
     fit(network(seed=0), method, epochs=2, out=tmp_path)
