@@ -196,10 +196,10 @@ class Sharing(VariationalMethod):
         rate = float(memory["rate"])
         groups = [[q] for q in shared] if rate > 0 else [shared]  # shares count where a rate does
         sizes = [sum(q.num_active for q in group) for group in groups]
-        places = zip(*(torch.split(memory[name], sizes) for name in ("mean", "std")), strict=True)
+        means, stds = (torch.split(memory[name], sizes) for name in ("mean", "std"))
         found = [
-            nearest_entries(*place, _codebook(group), rate)
-            for group, place in zip(groups, places, strict=True)
+            nearest_entries(mean, std, _codebook(group), rate)
+            for group, mean, std in zip(groups, means, stds, strict=True)
         ]
         labels = torch.split(agreed(torch.cat(found)), [q.num_active for q in shared])
         for q, label in zip(shared, labels, strict=True):
