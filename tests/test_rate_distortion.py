@@ -14,6 +14,7 @@ from pocketbayes.cells import filled_cells, made_grid
 from pocketbayes.rate_distortion import (
     Codebook,
     Statistics,
+    Tables,
     assigned_entries,
     chosen,
     fitted_codebook,
@@ -134,3 +135,32 @@ def test_points_that_are_all_the_same_cost_nothing():
     assert found.bits == 0
     assert found.distortion == pytest.approx(0, abs=1e-4)
     assert math.sqrt(codebook.variance[0]) == pytest.approx(0.01, rel=1e-3)
+
+
+def different_tensors(seed, number=6, n=3000):
+    """Tensors of which different shares of weights know something."""
+    generator, found = torch.Generator().manual_seed(seed), []
+    for _ in range(number):
+        share, size, spread = torch.rand(3, generator=generator).tolist()
+        known = torch.rand(n, generator=generator) < share
+        noise = torch.randn(2, n, generator=generator)
+        mean = torch.where(known, 0.05 * size + 0.01, 0.002) * noise[0]
+        std = torch.where(known, 0.01, 0.05) * torch.exp(0.3 * spread * noise[1])
+        found.append((mean, std))
+    return found
+
+
+@pytest.mark.parametrize(("seed", "rate"), [(36, 1.5), (16, 1.0), (37, 1.0), (24, 0.6), (1, 0.05)])
+def test_a_table_for_each_tensors_shares_is_no_worse_than_one_for_all(seed, rate):
+    parts = different_tensors(seed)
+    mean, std = (torch.cat(values) for values in zip(*parts, strict=True))
+    grid = made_grid(mean, std, 64)
+    cells, tensors = filled_cells(mean, std, grid), [filled_cells(*part, grid) for part in parts]
+    own = fitted_codebook(cells, 64, rate, tensors, tolerance=2e-5)
+    one = fitted_codebook(cells, 64, rate, tolerance=2e-5)
+    data = [statistics_of(part) for part in tensors]
+    costs = [
+        sum(part.size @ chosen(part, tables.of(t), rate)[1] for t, part in enumerate(data))
+        for tables in (own, Tables(one.codebook, np.tile(one.share, (len(data), 1))))
+    ]
+    assert costs[0] <= costs[1] + 1e-9 * abs(costs[1])

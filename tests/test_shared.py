@@ -2,6 +2,7 @@
 
 import copy
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 import pocketbayes as pb
 from pocketbayes import reuse
+from pocketbayes.ensembles import Ensemble
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table
 from pocketbayes.posteriors.conversions import as_own, as_point
@@ -317,6 +319,82 @@ def test_predictions_draw_the_network_as_often_as_asked(draw, monkeypatch):
     assert len(passes) == 7
     pb.predict(model, x, 7, likelihood="categorical", estimator="lrt")
     assert len(passes) == (14 if draw == "shared" else 7)
+
+
+class ElsewhereModule(nn.Module):
+    """A part of a network that runs in a thread of its own."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        found = []
+
+        def run():
+            with torch.no_grad():
+                found.append(self.inner(x))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return found[0]
+
+
+def drawn_values(monkeypatch, run):
+    """The values that each entry had, over all draws while this ran."""
+    sample, values = Shared.sample, {}
+
+    def spy(self, generator=None):
+        drawn = sample(self, generator)
+        plain = torch.ones(self.num_active, dtype=torch.bool)
+        plain[self.outlier] = False
+        for k, value in zip(self.label[plain], drawn.flatten()[plain], strict=True):
+            values.setdefault(int(k), set()).add(float(value))
+        return drawn
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Shared, "sample", spy)
+        run()
+    return values
+
+
+@pytest.mark.parametrize("part", [lambda m: torch.compile(m, backend="eager"), ElsewhereModule])
+def test_an_entry_is_drawn_once_in_a_pass_that_leaves_the_joint_draw(part, monkeypatch):
+    model = network("shared")
+    model[2] = part(model[2])
+    x, options = torch.randn(3, 8), {"likelihood": "categorical", "single": False}
+    for _ in range(2):
+        values = drawn_values(monkeypatch, lambda: pb.predict(model, x, 1, **options))
+        assert [len(found) for found in values.values()] == [1] * 5
+
+
+def test_members_that_share_a_table_and_some_layers_draw_each_entry_once(monkeypatch):
+    model = network("shared")
+    own = Shared(of(model)[0].table, torch.arange(48) % 5, (3, 16), 0.05)
+    last = pb.bayesianize_(nn.Sequential(nn.Linear(16, 3)))
+    pb.replace_posterior(last, "0.weight", own)
+    ensemble = Ensemble([model, nn.Sequential(model[0], nn.ReLU(), last)])
+    x = torch.randn(3, 8)
+    values = drawn_values(monkeypatch, lambda: pb.predict(ensemble, x, 2, single=False))
+    assert [len(found) for found in values.values()] == [2] * 5
+
+
+def test_nothing_of_a_prediction_is_left_in_the_table():
+    model, x = network("shared"), torch.randn(3, 8)
+    pb.predict(model, x, 2, likelihood="categorical")
+    assert of(model)[0].table._drawn is None
+    broken = nn.Sequential(model, nn.Linear(7, 2))
+    with pytest.raises(PocketBayesError):
+        pb.predict(broken, x, 2, likelihood="categorical")
+    assert of(model)[0].table._drawn is None
+
+
+def test_shared_draws_of_a_network_made_in_inference_mode():
+    with torch.inference_mode():
+        model = network("shared")
+        model(torch.randn(3, 8))
+    assert pb.predict(model, torch.randn(3, 8), 2, likelihood="categorical").probs.shape == (3, 3)
 
 
 @pytest.mark.parametrize("entries", [5, 70_000])

@@ -14,7 +14,7 @@ from pocketbayes.ensembles import members_of
 from pocketbayes.environment import averaged
 from pocketbayes.errors import DataError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
-from pocketbayes.posteriors.table import tables_with_passes
+from pocketbayes.posteriors.table import passes_of, tables_with_passes
 from pocketbayes.prediction import input_batches, ready_to_predict, seeded
 
 Norms = dict[str, _BatchNorm]
@@ -67,6 +67,7 @@ def refresh_norms_(
         ready_to_predict(model, estimator),
         seeded(generator, device),
         _begun_anew(norms),
+        passes_of(model),
     ):
         _run(members_of(model), islice(input_batches(loader), batches), device)
         _require_finite(norms)

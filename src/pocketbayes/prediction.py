@@ -18,7 +18,7 @@ from pocketbayes.errors import DataError, PocketBayesError, require_choice, requ
 from pocketbayes.estimators import ESTIMATORS
 from pocketbayes.layers import bayesian_modules, drawing_by
 from pocketbayes.posteriors.joint_draws import JointDraw, joint_draws
-from pocketbayes.posteriors.table import Table, tables_with_passes
+from pocketbayes.posteriors.table import Table, passes_of, tables_with_passes
 from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 from pocketbayes.randomness import isolated_randomness, seed_everything
 from pocketbayes.reuse import repeated_input
@@ -91,6 +91,7 @@ def predict(
         torch.no_grad(),
         ready_to_predict(model, estimator),
         seeded(generator, device),
+        passes_of(model),
     ):
         passes = _passes(model, num_samples, estimator)
         for batch in batches:
@@ -136,7 +137,8 @@ def _with_passes(network: nn.Module, x: Tensor) -> list[Table | JointDraw]:
         layer.posterior(name)
         for _, layer in bayesian_modules(network)
         for name in layer.posteriors
-        if layer.estimator == "weight" or not layer.posterior(name).is_independent
+        if layer.estimator != "mean"
+        and (layer.estimator == "weight" or not layer.posterior(name).is_independent)
     ]
     return [*tables_with_passes(network), *joint_draws(asked, _lies_channels_last(x))]
 

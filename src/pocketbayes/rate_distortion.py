@@ -9,7 +9,7 @@ and m_k, v_k, pi_k are fitted to the weights that chose k. The KL is linear in m
 t_i = s_i^2 + mu_i^2 up to a term without k, so the mean over a cell of points is exact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -23,7 +23,8 @@ from pocketbayes.mixture import split_labels
 
 _DROPPED = 1e-9  # share below which an entry is dropped
 _UNSEEN = 1e-7  # share, in a tensor, of an entry that none of its weights has chosen
-_BLOCK = 1 << 14
+_LITTLE_WORK = 1 << 21  # costs of cells at entries
+_BLOCK = 1 << 18  # costs at a time, which stay in a processor's cache
 
 
 class Codebook(NamedTuple):
@@ -68,10 +69,11 @@ def fitted_codebook(
     iterations: int = 100,
     tolerance: float = 1e-6,
 ) -> Tables:
-    """Alternates choice and fit from a kd-split until the cost falls no more; empty entries go.
+    """Alternates choice and fit until the cost falls no more; empty entries go.
 
     A file codes each tensor's labels by their own frequencies: what is rare in the network may be
     common in one layer, and cheap there. So an entry k costs a weight of tensor t -log pi_kt.
+    Alternation ends in the optimum next to its start: of those from several starts, the best.
 
     Args:
         cells: weights in the (mean, std) plane.
@@ -82,21 +84,55 @@ def fitted_codebook(
         tolerance: stops when the cost per weight falls by less.
     """
     data = [statistics_of(part) for part in tensors or [cells]]
-    if len(data) > 1:  # most entries go at once where all weights are one tensor, which is fast
-        codebook = fitted_codebook(cells, entries, rate / 4, (), 30, 1e-4).codebook
-    else:
-        codebook = refitted(statistics_of(cells), split_labels(cells, entries), entries)
-    tables = Tables(codebook, np.tile(codebook.share, (len(data), 1)))
-    total, last = sum(part.size.sum() for part in data), np.inf
+    size = sum(len(part.size) for part in data)
+    found = [
+        _alternated(data, start, rate, iterations, tolerance)
+        for start in _starts(cells, entries, rate, size, tolerance)
+    ]
+    return min(found, key=lambda one: one.cost).tables
+
+
+class _Fit(NamedTuple):
+    """Tables, and at most what they cost per weight."""
+
+    tables: Tables
+    cost: float
+
+
+def _starts(
+    cells: Cells, entries: int, rate: float, size: int, tolerance: float
+) -> Iterator[Codebook]:
+    """Tables where all weights are one tensor, which is fast: for this rate and for a lower one.
+
+    Entries that pay in some tensors only are left by the lower one, so many that this is worth its
+    time only for few cells or few entries.
+    """
+    whole = statistics_of(cells)
+    split = refitted(whole, split_labels(cells, entries), entries)
+
+    def fitted(start: Codebook, own_rate: float, iterations: int) -> Codebook:
+        return _alternated([whole], start, own_rate, iterations, tolerance).tables.codebook
+
+    middle = fitted(split, rate, 100)
+    yield middle
+    if rate > 0 and len(middle.share) * size <= _LITTLE_WORK:
+        yield fitted(split, rate / 4, 30)
+
+
+def _alternated(
+    data: Sequence[Statistics], start: Codebook, rate: float, iterations: int, tolerance: float
+) -> _Fit:
+    """Choice and fit in turn, as long as that pays."""
+    tables = Tables(start, np.tile(start.share, (len(data), 1)))
+    total, cost = sum(part.size.sum() for part in data), np.inf
     for _ in range(iterations):
         found = [chosen(part, tables.of(t), rate) for t, part in enumerate(data)]
-        cost = sum(float(p.size @ value) for p, (_, value) in zip(data, found, strict=True)) / total
-        tables = _refitted_tables(data, [choice for choice, _ in found], len(codebook.share))
-        codebook = tables.codebook
+        last, cost = cost, sum(float(p.size @ v) for p, (_, v) in zip(data, found, strict=True))
+        cost /= total
+        tables = _refitted_tables(data, [k for k, _ in found], len(tables.codebook.share))
         if last - cost < tolerance:
             break
-        last = cost
-    return tables
+    return _Fit(tables, cost)
 
 
 def _refitted_tables(
@@ -139,12 +175,21 @@ def chosen(data: Statistics, codebook: Codebook, rate: float) -> tuple[NDArray[n
     rows = np.stack([data.second, data.mean, np.ones_like(data.mean)], 1)
     choice = np.empty(len(rows), dtype=np.int64)
     value = np.empty(len(rows))
-    for begin in range(0, len(rows), _BLOCK):
-        part = slice(begin, begin + _BLOCK)
-        cost = rows[part] @ terms
+    for part in _blocks(len(rows), terms):
+        cost = _costs(rows[part], terms)
         choice[part] = cost.argmin(1)
         value[part] = np.take_along_axis(cost, choice[part, None], 1)[:, 0]
     return choice, value
+
+
+def _costs(rows: Array, terms: Array) -> Array:
+    """The product of both, without BLAS: its threads would wait for each other at three columns."""
+    product: Array = np.einsum("ij,jk->ik", rows, terms)
+    return product
+
+
+def _blocks(rows: int, terms: Array) -> Iterator[slice]:
+    return chunks(rows, max(64, _BLOCK // terms.shape[1]))
 
 
 def assigned_entries(
@@ -162,8 +207,8 @@ def assigned_entries(
     rows = np.stack([data.second, data.mean, np.ones_like(data.mean)], 1)
     best = np.concatenate(
         [
-            np.argpartition(rows[i : i + _BLOCK] @ terms, count - 1, 1)[:, :count]
-            for i in range(0, len(rows), _BLOCK)
+            np.argpartition(_costs(rows[part], terms), count - 1, 1)[:, :count]
+            for part in _blocks(len(rows), terms)
         ]
     )
     choices = torch.from_numpy(best).int().to(mean.device)

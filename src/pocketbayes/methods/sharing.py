@@ -193,16 +193,25 @@ class Sharing(VariationalMethod):
         shared = [
             q for _, q in named_posteriors(model) if isinstance(q, Shared) and is_trainable(q)
         ]
-        table = shared[0].table
-        count = torch.stack([q.count for q in shared]).double().sum(0).clamp(min=1e-3)
-        arrays = [table.mean.double(), (2 * table.log_std.double()).exp(), count / count.sum()]
-        codebook = Codebook(*(array.cpu().numpy() for array in arrays))
         rate = float(memory["rate"])
-        label = agreed(nearest_entries(memory["mean"], memory["std"], codebook, rate))
-        begin = 0
-        for q in shared:
-            q.relabel_(label[begin : begin + q.num_active])
-            begin += q.num_active
+        groups = [[q] for q in shared] if rate > 0 else [shared]  # shares count where a rate does
+        sizes = [sum(q.num_active for q in group) for group in groups]
+        means, stds = (torch.split(memory[name], sizes) for name in ("mean", "std"))
+        found = [
+            nearest_entries(mean, std, _codebook(group), rate)
+            for group, mean, std in zip(groups, means, stds, strict=True)
+        ]
+        labels = torch.split(agreed(torch.cat(found)), [q.num_active for q in shared])
+        for q, label in zip(shared, labels, strict=True):
+            q.relabel_(label)
+
+
+def _codebook(shared: Sequence[Shared]) -> Codebook:
+    """The table as it is now, with the shares that its entries have in these tensors."""
+    table = shared[0].table
+    count = torch.stack([q.count for q in shared]).double().sum(0).clamp(min=1e-3)
+    arrays = [table.mean.double(), (2 * table.log_std.double()).exp(), count / count.sum()]
+    return Codebook(*(array.detach().cpu().numpy() for array in arrays))
 
 
 def _joined(own: dict[str, Own]) -> tuple[Tensor, Tensor]:
@@ -232,9 +241,11 @@ def _padding(model: nn.Module, own: dict[str, Own], parts: dict[str, slice]) -> 
     found = [torch.empty(0, dtype=torch.int64)]
     for name, q in own.items():
         row = getattr(model.get_submodule(name.rpartition(".")[0]), "padding_idx", None)
-        if row is not None and isinstance(q, Gaussian) and q.mean.dim() == 2:
-            first = parts[name].start + row % q.shape[0] * q.shape[1]
-            found.append(torch.arange(first, first + q.shape[1]))
+        if row is not None and len(q.shape) == 2:
+            padded = torch.zeros(q.shape, dtype=torch.bool)
+            padded[row] = True
+            there = q.in_units(padded)[q.index.cpu()] if isinstance(q, Sparse) else padded
+            found.append(parts[name].start + there.flatten().nonzero().flatten())
     return torch.cat(found).to(next(iter(own.values())).mean.device)
 
 

@@ -21,12 +21,14 @@ from pocketbayes.reuse import remembered
 class JointDraw:
     """All weights of some posteriors in a row, drawn together when the first of them asks.
 
-    Each posterior gets its part once in a pass; one that asks again draws for itself. For images
-    that lie in memory channels last, filters are made to lie so, too: convolutions want it.
+    Each posterior gets its part once in a pass; one that asks again draws for itself. Entries that
+    are drawn once in a pass are drawn by the table, of which layers that cannot be reached from
+    here (compiled ones, those in other threads) get the same draw. For images that lie in memory
+    channels last, filters are made to lie so, too: convolutions want it.
     """
 
     def __init__(self, posteriors: Sequence[Shared], channels_last: bool = False) -> None:
-        self._posteriors, self._table = posteriors, posteriors[0].table
+        self._posteriors, self._table = dict.fromkeys(posteriors), posteriors[0].table
         self._counts = [q.num_active for q in posteriors]
         self._reordered = [channels_last and _is_filter(q) for q in posteriors]
         self._pair = torch.cat([q.blend_label.int() for q in posteriors]).t().contiguous()
@@ -48,11 +50,17 @@ class JointDraw:
 
     def part_of(self, posterior: Shared) -> Tensor | None:
         """The weights of this posterior in this pass, unless it had them already."""
+        if posterior not in self._posteriors:
+            return None
         if self._parts is None:
             parts = zip(torch.split(self._drawn(), self._counts), self._reordered, strict=True)
             self._parts = dict(zip(self._posteriors, parts, strict=True))
         part = self._parts.pop(posterior, None)
-        return None if part is None else _shaped(posterior, *part)
+        if part is None:
+            return None
+        if self._table.draw == "shared":
+            self._table.drawn_together(posterior, None)  # which knows now that it had this draw
+        return _shaped(posterior, *part)
 
     def _drawn(self) -> Tensor:
         """All weights; a blend first chooses which of its two entries it is this time."""
@@ -61,9 +69,15 @@ class JointDraw:
         if self._table.draw == "independent":
             values, blended = noisy(*self._own, None), noisy(*self._entries(chosen), None)
         else:
-            entries = noisy(self._mean, self._std, None)
+            entries = self._drawn_entries()
             values, blended = (entries.index_select(0, k) for k in (self._label, chosen))
         return values.index_copy_(0, self._blend, blended)
+
+    def _drawn_entries(self) -> Tensor:
+        """The table's draw in this pass, and behind it that of each outlier."""
+        whole = slice(len(self._table), None)
+        outliers = noisy(self._mean[whole], self._std[whole], None)
+        return torch.cat([self._table.drawn_together(self, None), outliers])
 
     @cached_property
     def _own(self) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """The table of Gaussians that the weights of a whole network share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -60,7 +61,7 @@ class Table(nn.Module):
     def _pass(self, asker: int, generator: torch.Generator | None) -> Tensor:
         """The draw of all entries in this pass; a new one if the asker has had it already."""
         state = (
-            *((id(p), p._version, p.dtype, p.device) for p in (self.mean, self.log_std)),
+            *((id(p), _version(p), p.dtype, p.device) for p in (self.mean, self.log_std)),
             torch.is_grad_enabled(),
             torch._C._functorch.maybe_current_level(),
         )
@@ -113,6 +114,11 @@ class Table(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
+def _version(parameter: Tensor) -> int:
+    """Counts changes in place; one made in inference mode has no counter."""
+    return 0 if parameter.is_inference() else parameter._version
+
+
 def looked_up(values: Tensor, label: Tensor) -> Tensor:
     """values[label]; its gradient is the sum over each entry's weights.
 
@@ -135,3 +141,13 @@ def overwritten(values: Tensor, place: Tensor, new: Tensor) -> Tensor:
 def tables_with_passes(model: nn.Module) -> tuple[Table, ...]:
     """The tables of a model that are drawn once in a pass."""
     return tuple(m for m in model.modules() if isinstance(m, Table) and m.draw == "shared")
+
+
+@contextmanager
+def passes_of(model: nn.Module) -> Iterator[None]:
+    """Afterwards no table remembers a draw of the passes inside."""
+    try:
+        yield
+    finally:
+        for table in tables_with_passes(model):
+            table.begin_pass()
