@@ -212,10 +212,7 @@ def test_what_is_rare_in_the_network_may_be_cheap_in_one_tensor():
     one, two = (planned_codebook(mean, std, 64, rate, p) for p in ((), parts))
 
     def cost(plan):
-        m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
-        ratio = (std / s).square()
-        nats = float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).sum() / 2)
-        return nats + rate * 8 * math.log(2) * coded_bytes(plan, parts)
+        return nats(mean, std, plan) + rate * 8 * math.log(2) * coded_bytes(plan, parts)
 
     assert cost(two) < 0.95 * cost(one)
 
@@ -237,6 +234,23 @@ def test_the_rate_for_a_size_is_the_smallest_that_fits(target):
     assert 0.8 * target < coded_bytes(plan) <= target
     rate = rate_for_bytes(mean, std, 200, target)
     assert coded_bytes(planned_codebook(mean, std, 200, rate / 1.3)) > target
+
+
+def test_a_size_that_no_rate_comes_near_is_used_by_few_entries():
+    """Well determined weights: from 20 entries at one rate the table falls to one at the next."""
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(2, 5000, generator=generator)
+    mean, std = 0.3 * normal[0], (0.3 * normal[1] - 3.9).exp()
+    plan = planned(mean, std, components=200, objective="rate_distortion", target_bytes=1000)
+    assert 700 < coded_bytes(plan) <= 1000
+    assert nats(mean, std, plan) < 0.8 * nats(mean, std, planned_codebook(mean, std, 1, 0.1))
+
+
+def nats(mean, std, plan):
+    """KL(q || entry), summed over all weights."""
+    m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
+    ratio = (std / s).square()
+    return float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).sum() / 2)
 
 
 def test_a_size_below_the_smallest_table_is_refused():

@@ -14,6 +14,8 @@ from pocketbayes.rate_distortion import Codebook, assigned_entries, fitted_codeb
 from pocketbayes.weight_sharing import SIDE, Plan
 
 ENTRY_BITS = 64  # of the table: a mean and a log-std
+_WELL_USED = 0.7  # of the bytes that a table may take
+_FEW = (2, 3, 4, 6, 8, 16)  # entries, where the rate alone does not use the bytes
 
 
 def planned_codebook(
@@ -87,14 +89,31 @@ def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: f
 def planned_to_fit(
     mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
 ) -> Plan:
-    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes."""
+    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes.
+
+    At some rate a table of many entries falls to one, and no rate makes use of the bytes in
+    between. Then tables of few entries are tried, and the one that loses the fewest nats is taken.
+    """
     places = _Places.of(mean, std, parts)
-    rate = _rate_for_bytes(places, entries, target)
+    entries, rate = _settings_that_fit(places, entries, target)
     while True:  # cells are coarser than weights, and know of no outliers
         plan = _planned(mean, std, places, entries, rate)
         if coded_bytes(plan, places.parts) <= target:
             return plan
         rate *= 1.05
+
+
+def _settings_that_fit(places: _Places, entries: int, target: int) -> tuple[int, float]:
+    """Entries and rate of a table that fits."""
+    rate = _rate_for_bytes(places, entries, target)
+    bits, lost = _on_cells(places, entries, rate)
+    if bits >= _WELL_USED * 8 * target:
+        return entries, rate
+    found = [(lost, entries, rate)]
+    for few in (n for n in _FEW if n < entries):
+        rate = _rate_for_bytes(places, few, target)
+        found.append((_on_cells(places, few, rate)[1], few, rate))
+    return min(found)[1:]
 
 
 def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
@@ -134,12 +153,23 @@ def _rate_for_bytes(places: _Places, entries: int, target: int, steps: int = 10)
 
 
 def _bits_on_cells(places: _Places, entries: int, rate: float) -> float:
+    return _on_cells(places, entries, rate)[0]
+
+
+def _on_cells(places: _Places, entries: int, rate: float) -> tuple[float, float]:
+    """Bits of labels and table, and how many nats per weight are lost, but for a constant.
+
+    v_k is the mean of s_i^2 + (mu_i - m_k)^2 over the weights of an entry, so their KL is
+    1/2 sum_i (log v_k - log s_i^2).
+    """
     tables = fitted_codebook(places.cells, entries, rate, places.tensors, tolerance=1e-4)
     bits = [
         -(share * np.log2(share)).sum() * cells.size.sum()
         for share, cells in zip(tables.share, places.tensors, strict=True)
     ]
-    return float(sum(bits)) + ENTRY_BITS * len(tables.codebook.share)
+    book = tables.codebook
+    lost = float(book.share @ np.log(book.variance)) / 2
+    return float(sum(bits)) + ENTRY_BITS * len(book.share), lost
 
 
 def coded_bits(label: Tensor, entries: int) -> float:
