@@ -262,18 +262,22 @@ class Shared(Posterior):
         self, state_dict: Mapping[str, Any], prefix: str, *others: Any
     ) -> None:
         """Takes a state with other numbers of entries, outliers and blends, too."""
-        code, mean, label = (
-            state_dict.get(prefix + name) for name in ("table.code", "table.mean", "label")
+        code, mean, label, pair = (
+            state_dict.get(prefix + name)
+            for name in ("table.code", "table.mean", "label", "blend_label")
         )
         if isinstance(code, Tensor) and int(code) != int(self.table.code):
             return  # the table says so, and nothing here is changed
-        if not _are_below(label, mean):
+        if not (_are_below(label, mean) and _are_below(pair, mean)):
             others[-1].append(f"{prefix}label names entries that the table does not have")
+            return
+        if isinstance(label, Tensor) and label.shape != self.label.shape:
+            others[-1].append(f"{prefix}label is of {len(label)} weights, not {len(self.label)}")
             return
         self._count = None
         for name in ("label", "outlier", "blend", "blend_label", "blend_share"):
             stored = state_dict.get(prefix + name)
-            if isinstance(stored, Tensor) and (name != "label" or stored.shape == self.label.shape):
+            if isinstance(stored, Tensor):
                 setattr(self, name, stored.to(self.label.device, copy=True))
         for name in ("outlier_mean", "outlier_log_std"):
             stored, old = state_dict.get(prefix + name), getattr(self, name)
