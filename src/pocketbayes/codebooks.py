@@ -15,6 +15,7 @@ from pocketbayes.weight_sharing import SIDE, Plan
 
 ENTRY_BITS = 64  # of the table: a mean and a log-std
 _WELL_USED = 0.7  # of the bytes that a table may take
+_NEARLY_NONE = 1e-3  # a rate that hardly matters
 _FEW = (2, 3, 4, 6, 8, 16)  # entries, where the rate alone does not use the bytes
 
 
@@ -110,10 +111,20 @@ def _settings_that_fit(places: _Places, entries: int, target: int) -> tuple[int,
     if bits >= _WELL_USED * 8 * target:
         return entries, rate
     found = [(lost, entries, rate)]
-    for few in (n for n in _FEW if n < entries):
+    for few in _few_entries(places, entries, target):
         rate = _rate_for_bytes(places, few, target)
         found.append((_on_cells(places, few, rate)[1], few, rate))
     return min(found)[1:]
+
+
+def _few_entries(places: _Places, entries: int, target: int) -> list[int]:
+    """The most entries that fit at nearly no rate, and the fewest that need one."""
+    fitting = []
+    for few in (n for n in _FEW if n < entries):
+        if _bits_on_cells(places, few, _NEARLY_NONE) > 8 * target:
+            return [*fitting[-1:], few]
+        fitting.append(few)
+    return fitting[-1:]
 
 
 def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
