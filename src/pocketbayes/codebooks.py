@@ -119,7 +119,7 @@ def _settings_that_fit(places: _Places, entries: int, target: int) -> tuple[int,
 
 def _few_entries(places: _Places, entries: int, target: int) -> list[int]:
     """The most entries that fit at nearly no rate, and the fewest that need one."""
-    fitting = []
+    fitting: list[int] = []
     for few in (n for n in _FEW if n < entries):
         if _bits_on_cells(places, few, _NEARLY_NONE) > 8 * target:
             return [*fitting[-1:], few]
