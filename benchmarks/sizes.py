@@ -7,12 +7,12 @@
     python benchmarks/sizes.py --root DATA --files FOLDER --compress FOLDER/mean-field-0.pocket
         --target-bytes 1000000 500000 --epochs 10 --beta 0.003
     python benchmarks/sizes.py --root DATA --files FOLDER --compress FOLDER/subspace-0.pocket
-        --prune 0.027 --tune-epochs 20 --lr 0.02 --target-bytes 490000 --epochs 5 --beta 0.01
+        --prune 0.06 0.035 --tune-epochs 60 --lr 0.1 --target-bytes 490000 --epochs 5 --beta 0.01
 
 The first two train a network, measure it as it is and as it comes back from its file, and keep the
-file. The others make that smaller: pruned by signal to noise and trained on, if asked to, its
-weights share a table by rate and distortion, with the rate at which the whole file has the wanted
-size; measured from the new file before and after training on.
+file. The others make that smaller: pruned by signal to noise and trained on, step by step, if asked
+to; then its weights share a table by rate and distortion, with the rate at which the whole file has
+the wanted size; measured from the new file before and after training on.
 """
 
 import argparse
@@ -36,8 +36,8 @@ def main() -> None:
     made.add_argument("--estimator", default="lrt")
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
     made.add_argument("--compress", nargs="+", type=Path, default=[])
-    made.add_argument("--prune", type=float, help="density to prune to before sharing")
-    made.add_argument("--tune-epochs", type=int, default=20, help="after pruning")
+    made.add_argument("--prune", nargs="*", type=float, default=[], help="densities before sharing")
+    made.add_argument("--tune-epochs", type=int, default=20, help="after each pruning")
     made.add_argument("--target-bytes", nargs="+", type=int, default=[500_000])
     made.add_argument("--components", type=int, default=500)
     made.add_argument("--share-lr", type=float, default=1e-4)
@@ -50,9 +50,10 @@ def main() -> None:
     for seed in a.seeds if a.parent else ():
         make_parent(a, sets, seed)
     for path in a.compress:
-        start = path if a.prune is None else pruned(a, sets, path)
+        for density in a.prune:
+            path = pruned(a, sets, path, density)
         for target in a.target_bytes:
-            compress(a, sets, start, target)
+            compress(a, sets, path, target)
 
 
 def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
@@ -75,16 +76,18 @@ def kl(model: torch.nn.Module) -> float:
         return float(pb.kl(model))
 
 
-def pruned(a: argparse.Namespace, sets: Sets, path: Path) -> Path:
+def pruned(a: argparse.Namespace, sets: Sets, path: Path, density: float) -> Path:
     """The file of what is left after pruning and training on."""
-    model = pb.prune_(opened(path, sets), a.prune, by="snr")
+    torch.compiler.reset()  # compiled code fits one density
+    model = pb.prune_(opened(path, sets), density, by="snr")
     rates = {"lr": a.lr, "std_lr": a.std_lr, "beta": a.beta, "weight_decay": a.weight_decay}
     method = pb.MeanField(optimizer="sgd", warmup=0.0, **rates)
     begin = time.perf_counter()
     model = fitted(a, sets, model, method, a.tune_epochs, 0).model
-    known = {"row": "pruned", "parent": path.stem, "stage": "trained on", "model": a.model}
+    known = {"row": "pruned", "parent": path.stem, "stage": "trained on", "density": density}
     known |= {"settings": settings(a), "train_seconds": time.perf_counter() - begin, "seed": 0}
-    smaller = a.files / f"{path.stem}-pruned.pocket"
+    known |= {"model": a.model}
+    smaller = a.files / f"{path.stem}-{density:g}.pocket"
     report(a, sets, model, smaller, known)
     return smaller
 

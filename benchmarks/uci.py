@@ -39,7 +39,7 @@ def main() -> None:
     made.add_argument("--sets", nargs="*")
     made.add_argument("--splits", type=int, default=5)
     made.add_argument("--density", type=float, default=0.1)
-    made.add_argument("--hidden", nargs="+", type=int, default=[200, 200])
+    made.add_argument("--hidden", nargs="+", type=int, default=[400, 400])
     made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     made.add_argument("--first", type=float, default=0.4, help="part of the steps of dense VI")
     made.add_argument("--tune", type=float, default=0.4, help="part of the steps after pruning")
