@@ -1,4 +1,4 @@
-"""Writes docs/results.md from the JSON lines under benchmarks/results/.
+"""Writes docs/results.md and its picture from the JSON lines under benchmarks/results/.
 
 python benchmarks/tables.py
 """
@@ -22,6 +22,7 @@ from pages.spike_slab import exact_inclusion, selection
 from pages.subspace import subspace
 from pages.training import baselines, defaults, demo, dense_vi, regressions
 from pages.uci import uci
+from size_figure import write_figure
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
@@ -35,7 +36,8 @@ PARTS = (
 
 
 def main() -> None:
-    """Writes the page and shows it."""
+    """Writes the page and its picture, and shows the page."""
+    write_figure()
     PAGE.write_text(f"# Results\n\n{NOTE}\n\n" + "\n".join(known(*PARTS)))
     print(PAGE.read_text())
 

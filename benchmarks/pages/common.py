@@ -4,11 +4,12 @@ import json
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 # Fields of a sparse run that are shown only where they differ from these.
 USUAL = {
@@ -26,7 +27,7 @@ def is_there(name: str) -> bool:
 
 def rows(name: str) -> list[Row]:
     """All lines of a results file."""
-    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").open()]
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
 
 
 def measured(name: str) -> tuple[list[Row], list[Row]]:
@@ -43,9 +44,9 @@ def known(*parts: Callable[[], str]) -> list[str]:
     return [part() for part in parts if is_there(part.__name__)]
 
 
-def grouped(found: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+def grouped(found: Sequence[T], key: Callable[[T], Hashable]) -> dict[Any, list[T]]:
     """Rows of one key together, in the order in which keys first appear."""
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Any, list[T]] = {}
     for row in found:
         groups.setdefault(key(row), []).append(row)
     return groups

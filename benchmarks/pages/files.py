@@ -4,6 +4,13 @@ import math
 from typing import Any
 
 from pages.common import Row, origins, rows, scores, table
+from pages.published import published_table
+
+PICTURE = (
+    "![Test accuracy of ResNet-18 on CIFAR-10 against the size of its file, on a logarithmic axis: "
+    "files of this library, each joined to its bits-back limit, published results, and the sizes "
+    "of the network and of its posterior in float32](images/accuracy_against_bytes.svg)"
+)
 
 
 def pocket_file() -> str:
@@ -46,7 +53,25 @@ def sizes() -> str:
         "## Files of trained networks\n\n"
         "CIFAR-10, one seed, last epoch, 30 samples. `trained` is measured without a file, every "
         "other stage after loading the file back. `shared` is before training on.\n\n"
-        f"{origins(found)}\n" + table(head, [_sized(row) for row in found])
+        f"{origins(found)}\n" + table(head, [_sized(row) for row in found]) + _picture()
+    )
+
+
+def _picture() -> str:
+    """Accuracy against bytes, and where its published points come from."""
+    return (
+        f"\n### Accuracy against bytes\n\n{PICTURE}\n\n"
+        "    python size_figure.py\n\n"
+        "Files of ResNet-18 on CIFAR-10 from the table above and from those of weight sharing, "
+        "sparse subspaces, pruning and (the network without uncertainty, of the longest training) "
+        "baselines; all on the test set after loading back, with the estimator of their training. "
+        "Of several seeds a mark is the mean, its bar the range. Light marks are files of an older "
+        "format, which held float32 numbers as they are; their limits were not recorded. A "
+        "bits-back limit is that of the weights kept: the positions of these come on top. The axis "
+        "shows where accuracies differ, not all of it; what lies outside is named in the "
+        "picture.\n\n"
+        "The papers print accuracies and counts, not bytes; these are derived, with nothing for "
+        "norms and biases, which our files hold:\n\n" + published_table()
     )
 
 

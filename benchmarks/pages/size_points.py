@@ -1,0 +1,201 @@
+"""The files of trained ResNet-18s on CIFAR-10, gathered from all results that have them."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pages.common import Row, grouped, is_there, rows
+from pages.published import WEIGHTS
+
+TABLES = ("sizes", "sharing", "subspace", "pruning")
+ORIGINS = ("mean-field", "subspace")
+SHARING = {"sharing": "mixture", "rate-distortion": "shared"}
+
+# Settings that differ between runs of one kind, or that say nothing about the file; and those that
+# matter only to what is pruned or shared.
+OF_A_RUN = {"seeds", "compress", "target_bytes", "table", "data", "no_ood", "predictives", "vary"}
+OF_PRUNING = {"prune", "tune_epochs"}
+OF_SHARING = {"components", "share_lr", "share_std_lr", "reassign_every"}
+
+# What tells two kinds of one name apart, and how the picture writes it.
+TELLING = {"beta": "β", "weight_decay": "decay", "epochs": "epochs", "tune_epochs": "tuned"}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one kind, one of each seed; accuracies in percent."""
+
+    name: str
+    origin: str
+    step: str
+    is_pruned: bool
+    is_coded: bool
+    all_bytes: tuple[float, ...]
+    accuracies: tuple[float, ...]
+    limits: tuple[float, ...] = ()
+    before: "Files | None" = None
+
+    @property
+    def size(self) -> float:
+        """Mean bytes."""
+        return _mean(self.all_bytes)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean accuracy."""
+        return _mean(self.accuracies)
+
+    @property
+    def limit(self) -> float | None:
+        """Mean bits-back limit in bytes, of files that have it."""
+        return _mean(self.limits) if self.limits else None
+
+
+def measured_files() -> list[Files]:
+    """All kinds of files that were measured on the test set after loading back."""
+    kept: dict[Any, Row] = {}
+    for row in _candidates():
+        if _is_shown(row):  # a run that was repeated counts once, as it was last
+            kept[_kind(row), row.get("stage"), row.get("parent"), row["seed"]] = row
+    groups = grouped(list(kept.values()), _kind)
+    names = _distinct_names(list(groups.values()))
+    return [_with_stages(name, group) for name, group in zip(names, groups.values(), strict=True)]
+
+
+def deterministic_network() -> Files | None:
+    """The network without uncertainty, of the longest training that was measured."""
+    found = [
+        row
+        for row in (rows("baselines") if is_there("baselines") else ())
+        if (row["row"], row["model"], row["data"]) == ("deterministic", "resnet18", "cifar10")
+    ]
+    if not found:
+        return None
+    longest = max(row["epochs"] for row in found)
+    name = "network without uncertainty"
+    files = _files(name, [row for row in found if row["epochs"] == longest])
+    return replace(files, is_coded=False)
+
+
+def _candidates() -> Iterable[Row]:
+    for name in TABLES:
+        for row in rows(name) if is_there(name) else ():
+            yield row | {"table": name}
+
+
+def _is_shown(row: Row) -> bool:
+    settings = row["settings"]
+    network = row.get("model", settings.get("model"))
+    data = row.get("data", settings.get("data", "cifar10"))
+    is_on_test = row.get("measured_on", "test") == "test" and not settings.get("validation")
+    is_whole = settings.get("limit") is None and row.get("change", "none") == "none"
+    is_wanted = (network, data) == ("resnet18", "cifar10") and "file_bytes" in row
+    return is_wanted and is_on_test and is_whole and _predicts_by_itself(row)
+
+
+def _predicts_by_itself(row: Row) -> bool:
+    """Whether it was measured with the estimator of its training, which a file keeps.
+
+    Rows of `sizes` always are; the settings of what is compressed do not name its estimator.
+    """
+    return bool(row["table"] == "sizes" or row["estimator"] == row["settings"]["estimator"])
+
+
+def _kind(row: Row) -> tuple[Any, ...]:
+    """What files that differ by their seed alone have in common."""
+    idle = OF_A_RUN | (set() if _is_pruned(row) else OF_PRUNING)
+    idle |= set() if _made(row) in SHARING else OF_SHARING
+    settings = {k: v for k, v in row["settings"].items() if k not in idle and v is not None}
+    told = json.dumps(settings, sort_keys=True)
+    return row["table"], _name(row), row.get("target_bytes"), told
+
+
+def _name(row: Row) -> str:
+    """How the file came about."""
+    made = _made(row)
+    share = row.get("active_weights", WEIGHTS) / WEIGHTS
+    kept = f"{100 * share:.2g}%"
+    if _is_pruned(row):
+        steps = [_origin(row), f"pruned {kept}"]
+    else:
+        steps = [_origin(row) + (f" {kept}" if share < 0.99 else "")]
+    return " → ".join([*steps, *([SHARING[made]] if made in SHARING else [])])
+
+
+def _is_pruned(row: Row) -> bool:
+    return _made(row) == "pruned" or row.get("parent", "").endswith("-pruned")
+
+
+def _made(row: Row) -> str:
+    return str(row.get("row", row.get("method"))).lower()
+
+
+def _origin(row: Row) -> str:
+    """The method that trained the first network of the chain."""
+    first = row.get("parent", "mean-field" if _made(row) == "sharing" else _made(row))
+    known = [name for name in ORIGINS if first.startswith(name)]
+    return known[0] if known else re.sub(r"-\d+$", "", first)
+
+
+def _distinct_names(groups: Sequence[Sequence[Row]]) -> list[str]:
+    """Names of all kinds; where several have one name, with the setting that tells them apart."""
+    firsts = [group[0] for group in groups]
+    return [_name(row) + _telling(row, [o for o in firsts if _competes(row, o)]) for row in firsts]
+
+
+def _competes(row: Row, other: Row) -> bool:
+    return _shown_as(row) == _shown_as(other)
+
+
+def _shown_as(row: Row) -> tuple[Any, ...]:
+    return _name(row), _is_coded(row), row.get("target_bytes")
+
+
+def _telling(row: Row, competing: Sequence[Row]) -> str:
+    for setting, sign in TELLING.items() if len(competing) > 1 else ():
+        values = [other["settings"].get(setting) for other in competing]
+        if None not in values and len(set(values)) == len(values):
+            return f", {sign} {row['settings'][setting]:g}"
+    return ""
+
+
+def _with_stages(name: str, group: list[Row]) -> Files:
+    """A kind as it is in the end and, of a shared table, as it was before training on."""
+    stages = grouped(group, lambda row: row.get("stage") == "shared")
+    before = _files(f"{name}, before training on", stages[True]) if True in stages else None
+    if False in stages:
+        return _files(name, stages[False], before)
+    return _files(f"{name}, not trained on", group)
+
+
+def _files(name: str, group: Sequence[Row], before: Files | None = None) -> Files:
+    first = group[0]
+    return Files(
+        name,
+        _origin(first),
+        _step(first),
+        _is_pruned(first),
+        _is_coded(first),
+        tuple(row["file_bytes"] for row in group),
+        tuple(100 * row["accuracy"] for row in group),
+        tuple(row["bits_back_bytes"] for row in group if "bits_back_bytes" in row),
+        before,
+    )
+
+
+def _step(row: Row) -> str:
+    """What was done last: the shape of its marker."""
+    made = _made(row)
+    return "shared" if made in SHARING else made if made == "pruned" else "trained"
+
+
+def _is_coded(row: Row) -> bool:
+    """Whether the file is smaller than its plain numbers: older ones hold these as they are."""
+    plain = row.get("index_bytes", 8 * row.get("active_weights", WEIGHTS))
+    return bool(row["file_bytes"] < plain)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
