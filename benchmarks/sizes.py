@@ -2,12 +2,13 @@
 
     python benchmarks/sizes.py --root DATA --files FOLDER --parent mean-field --epochs 200
         --beta 0.003
-    python benchmarks/sizes.py --root DATA --files FOLDER --parent subspace --density 0.05
-        --epochs 200 --beta 0.01 --weight-decay 0.002 --estimator weight
+    python benchmarks/sizes.py --root DATA --files FOLDER --parent subspace --density 0.1
+        --epochs 200 --beta 0.004 --weight-decay 0.002 --estimator weight
     python benchmarks/sizes.py --root DATA --files FOLDER --compress FOLDER/mean-field-0.pocket
         --target-bytes 1000000 500000 --epochs 10 --beta 0.003
-    python benchmarks/sizes.py --root DATA --files FOLDER --compress FOLDER/subspace-0.pocket
-        --prune 0.06 0.035 --tune-epochs 60 --lr 0.1 --target-bytes 490000 --epochs 5 --beta 0.01
+    python benchmarks/sizes.py --root DATA --files FOLDER --compress FOLDER/subspace-0.1-0.pocket
+        --prune 0.06 0.035 --tune-epochs 60 --lr 0.1 --weight-decay 0.002 --beta 0.01
+        --target-bytes 490000 --epochs 8
 
 The first two train a network, measure it as it is and as it comes back from its file, and keep the
 file. The others make that smaller: pruned by signal to noise and trained on, step by step, if asked
@@ -63,7 +64,8 @@ def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
     known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": a.model}
     found = measure(a, result.model, sets, a.estimator)
     append_result(a.table, **known, **cost, stage="trained", kl_nats=kl(result.model), **found)
-    report(a, sets, result.model, a.files / f"{a.parent}-{seed}.pocket", known | {"stage": "file"})
+    kind = a.parent if a.parent != "subspace" else f"subspace-{a.density:g}"
+    report(a, sets, result.model, a.files / f"{kind}-{seed}.pocket", known | {"stage": "file"})
 
 
 def parent_method(a: argparse.Namespace) -> Method:
@@ -88,7 +90,7 @@ def pruned(a: argparse.Namespace, sets: Sets, path: Path, density: float) -> Pat
     known = {"row": "pruned", "parent": path.stem, "stage": "trained on", "density": density}
     known |= {"settings": settings(a), "train_seconds": time.perf_counter() - begin, "seed": 0}
     known |= {"model": a.model}
-    smaller = a.files / f"{path.stem}-{density:g}.pocket"
+    smaller = a.files / f"{path.stem}-pruned-{density:g}.pocket"
     report(a, sets, model, smaller, known)
     return smaller
 

@@ -125,7 +125,7 @@ def _name(row: Row) -> str:
 
 
 def _is_pruned(row: Row) -> bool:
-    return _made(row) == "pruned" or row.get("parent", "").endswith("-pruned")
+    return _made(row) == "pruned" or "-pruned" in row.get("parent", "")
 
 
 def _made(row: Row) -> str:
