@@ -78,7 +78,7 @@ MAY_IMPORT = {
     "planes": "plots",
     "features": "convert description ensembles layers plots posteriors selection",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
-    "flags": "",
+    "flags": "compression",
     "commands": "checkpoints codec composition compression convert data description"
     " ensembles environment evaluation features figures fitting flags flops estimators layers"
     " methods models norms plots prediction predictive progress pruning tables",

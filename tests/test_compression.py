@@ -122,6 +122,12 @@ def test_a_cliff_is_never_overstepped():
     assert best_fitting(tried, 5000).size == 2000
 
 
+def test_a_cliff_does_not_hold_the_search_below_it():
+    """As sharing has at a rate of 1: a small file, and then suddenly far larger ones."""
+    tried = search(lambda v: 9400 if v == 0 else 14_000 + round(3500 * v), 15_000, 0.0, 3000.0)
+    assert best_fitting(tried, 15_000).size > 14_000
+
+
 def test_it_stops_where_nothing_changes_any_more():
     tried = search(lambda v: 700, 10**6)
     assert len(tried) == 2

@@ -137,8 +137,10 @@ def test_a_file_is_found_under_the_root(tmp_path, monkeypatch):
     assert len(open_dataset("csv", "train", tmp_path, file="a.csv")) == 8
     monkeypatch.setenv("POCKETBAYES_DATA", str(tmp_path))
     assert len(open_dataset("csv", "train", file="a.csv")) == 8
-    with pytest.raises(pb.DataError, match=r"no file .*b\.csv nor .*b\.csv"):
+    with pytest.raises(pb.DataError, match=r"no file .*b\.csv nor .*b\.csv.*--root"):
         open_dataset("csv", "train", file="b.csv")
+    moved = tmp_path / "gone" / "a.csv"
+    assert len(open_dataset("csv", "train", tmp_path, file=moved)) == 8
 
 
 @given(st.integers(2, 500))

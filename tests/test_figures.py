@@ -1,5 +1,7 @@
 """The pictures: written for shared and other models, and drawn from the right numbers."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,12 @@ from PIL import Image
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.planes import draw_confidences, draw_plane, draw_weight_densities
+from pocketbayes.planes import (
+    draw_confidences,
+    draw_plane,
+    draw_weight_densities,
+    draw_weight_shares,
+)
 from pocketbayes.plots import new_figure
 
 
@@ -80,6 +87,24 @@ def test_the_plane_shows_every_kind_at_its_place():
     one, two = axes.get_lines()[-2:]
     assert np.nanmax(one.get_xdata()) == pytest.approx(1 + 2, abs=0.01)
     assert np.nanmax(two.get_ydata()) == pytest.approx(11 + 2 * 1, abs=0.01)
+
+
+def test_shared_weights_are_drawn_as_shares(tmp_path, monkeypatch):
+    net, data, options = model()
+    drawn = []
+    for name in ("draw_weight_densities", "draw_weight_shares"):
+        spy = functools.partial(lambda name, *_: drawn.append(name), name)
+        monkeypatch.setattr(f"pocketbayes.figures.{name}", spy)
+    for _ in range(2):
+        pb.weight_figures(net, tmp_path)
+        pb.fit(net, data, pb.Sharing(components=10, least_members=2), **options | {"epochs": 0})
+    assert drawn == ["draw_weight_densities", "draw_weight_shares"]
+    _, (axes,) = new_figure(1)
+    draw_weight_shares(axes, {"a": np.array([2.0, -1.0, 2.0, 0.5]), "empty": np.array([])})
+    x, y = axes.get_lines()[0].get_data()
+    assert x.tolist() == [-1, 0.5, 2]
+    assert y.tolist() == [0.25, 0.5, 1]
+    assert axes.get_yscale() == "linear"
 
 
 def test_densities_integrate_to_one_and_boxes_stand_by_class():

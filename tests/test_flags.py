@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketbayes.commands.compress import compress_flags
 from pocketbayes.commands.demo import DemoOptions
 from pocketbayes.commands.evaluate import EvaluateOptions, evaluate_flags
 from pocketbayes.commands.planning import TrainOptions, planned, train_flags
@@ -164,6 +165,17 @@ def test_flags_win_over_the_file(tmp_path):
     path = config(tmp_path, "sparkle: 0.1\nlr: 0.2")
     given = given_options({"sparkle": 0.9, "lr": None, "stages": "1,2"}, path, FLAGS)
     assert given == {"sparkle": 0.9, "lr": 0.2, "stages": (1, 2)}
+
+
+@pytest.mark.parametrize(("value", "size"), [("2kB", 2000), (3000, 3000), ("1MiB", 2**20)])
+def test_sizes_are_read_alike_everywhere(value, size, tmp_path):
+    for flags in (train_flags(), compress_flags()):
+        assert given_options({"target_bytes": value}, None, flags) == {"target_bytes": size}
+        path = config(tmp_path, f"target-bytes: {value}")
+        assert read_config(path, flags) == {"target_bytes": size}
+        for wrong in ("lots", True, 0):
+            with pytest.raises(UsageError, match=r"target_bytes.*(not|must be) a size"):
+                flags["target_bytes"].parsed(wrong, "--")
 
 
 def test_typer_sees_the_flags():

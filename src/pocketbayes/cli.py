@@ -18,7 +18,7 @@ from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
 from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
-from pocketbayes.commands.planning import planned, resumed, train_flags
+from pocketbayes.commands.planning import planned, resumed, train_flags, with_parents_choices
 from pocketbayes.commands.predict import PredictOptions, run_prediction
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import launched_processes, run_training
@@ -72,7 +72,10 @@ def train(
       pocketbayes train --resume runs/second
     """
     given = given_options(values, config, TRAIN)
-    plan = planned(given, TRAIN) if resume is None else resumed(resume, given, TRAIN)
+    if resume is None:
+        plan = planned(with_parents_choices(given, TRAIN), TRAIN)
+    else:
+        plan = resumed(resume, given, TRAIN)
     code = launched_processes(plan)
     if code is not None:
         raise typer.Exit(code)

@@ -149,8 +149,9 @@ def searched(
 ) -> list[Sized]:
     """Values tried on the way to the largest whose size is at most the target.
 
-    Secant steps inside a bracket, aimed just below the target. If nothing fits, the last value
-    tried is the lower bound, so the sizes tell how small it gets.
+    Secant steps inside a bracket, aimed just below the target; an end of the bracket that stays
+    where it is counts less and less (the Illinois rule), or a cliff would hold it there. If nothing
+    fits, the last value tried is the lower bound, so the sizes tell how small it gets.
 
     Args:
         measure: bytes at a value; they should rise with it.
@@ -193,13 +194,25 @@ def _next_value(tried: list[Sized], below: list[Sized], target: int, slope: floa
     above = [t for t in tried if t.size > target]
     if below and above:
         a, b = max(below), min(above)
-        share = (_AIM * target - a.size) / max(1, b.size - a.size)
+        missing, excess = max(0.0, _AIM * target - a.size), b.size - _AIM * target
+        weight = 0.5 ** (_repeats(tried, target) - 1)
+        if tried[-1].size > target:
+            missing *= weight
+        else:
+            excess *= weight
+        share = missing / max(1.0, missing + excess)
         return a.value + min(max(share, 0.1), 0.9) * (b.value - a.value)
     last = tried[-1]
     step = (_AIM * target - last.size) / slope
     if above and len(above) > 1:  # the slope did not hold
         step = min(step, -last.value / 2)
     return last.value + step
+
+
+def _repeats(tried: list[Sized], target: int) -> int:
+    """How many of the last values were on the same side of the target."""
+    sides = [t.size > target for t in reversed(tried)]
+    return next((n for n, side in enumerate(sides) if side != sides[0]), len(sides))
 
 
 def best_fitting(tried: Iterable[Sized], target: int) -> Sized | None:

@@ -14,7 +14,12 @@ from pocketbayes.convert import named_posteriors
 from pocketbayes.description import describe
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.methods import Sharing
-from pocketbayes.planes import draw_confidences, draw_plane, draw_weight_densities
+from pocketbayes.planes import (
+    draw_confidences,
+    draw_plane,
+    draw_weight_densities,
+    draw_weight_shares,
+)
 from pocketbayes.plots import Numbers, new_figure, save_figure
 from pocketbayes.posteriors import Posterior, Shared, Sparse, Table
 from pocketbayes.posteriors.conversions import as_own
@@ -33,7 +38,8 @@ def weight_figures(
 
     Of a model with shared weights the plane shows its table; of any other, what `Sharing` would
     make of it without looking at gradients: components with ellipses of 1 and 2 standard
-    deviations, outliers red, blends yellow.
+    deviations, outliers red, blends yellow. Shared weights have few values, so that instead of
+    their density the share of weights up to each value is drawn.
 
     Args:
         model: a Bayesian model.
@@ -56,7 +62,9 @@ def weight_figures(
     paths = [folder / "plane.png"]
     save_figure(figure, paths[-1])
     figure, (axes,) = new_figure(1)
-    draw_weight_densities(axes, {name: mean for name, (mean, _) in moments.items()})
+    shares = any(isinstance(q, Shared) for q in posteriors.values())
+    draw = draw_weight_shares if shares else draw_weight_densities
+    draw(axes, {name: mean for name, (mean, _) in moments.items()})
     paths.append(folder / "densities.png")
     save_figure(figure, paths[-1])
     if loader is not None:

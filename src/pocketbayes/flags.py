@@ -18,14 +18,22 @@ import typer
 import yaml
 from rich.markup import escape
 
+from pocketbayes.compression import parsed_size
 from pocketbayes.errors import PocketBayesError, nearest
 
 _FEW = 3
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 class UsageError(PocketBayesError):
     """The command was called wrongly."""
+
+
+class Size(int):
+    """The type of an option that is a number of bytes, as those called `..._bytes` are."""
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false",
+          Size: "a size such as 500kB"}  # fmt: skip
 
 
 @contextmanager
@@ -70,6 +78,11 @@ class Flag:
         return {str(k): self._single(_from_text(v, self.kind), where) for k, v in pairs.items()}
 
     def _single(self, value: Any, where: str) -> Any:
+        if self.kind is Size and isinstance(value, int | str) and not isinstance(value, bool):
+            try:
+                return parsed_size(str(value))
+            except PocketBayesError as error:
+                raise UsageError(f"{where}{self.name}: {error}") from error
         if self.kind is Path and isinstance(value, str | Path):
             return Path(value)
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -89,7 +102,7 @@ class Flag:
 
     def parameter(self) -> inspect.Parameter:
         """The same as a parameter that typer understands; None says that it was not given."""
-        kind: Any = self.kind if self.shape == "single" else str
+        kind: Any = self.kind if self.shape == "single" and self.kind is not Size else str
         text = f"{escape(self.help)} {self._default_text()}".strip()
         option = typer.Option(help=text, rich_help_panel=self.panel, show_default=False)
         return inspect.Parameter(
@@ -138,6 +151,7 @@ def options_in(
     for name, default in defaults.items():
         if name not in skip:
             kind, shape = _plain_type(hints[name])
+            kind = Size if kind is int and name.endswith("_bytes") else kind
             found[name] = Flag(name, kind, shape, helps.get(name, ""), panel, {owner: default})
     return found
 

@@ -74,8 +74,7 @@ def _root(covariance: Numbers) -> Numbers:
 
 def draw_weight_densities(axes: Any, layers: Mapping[str, Numbers], most: int = 7) -> None:
     """Density of the means of each layer; of many layers, some from the first to the last."""
-    names = list(layers)
-    chosen = [names[i] for i in np.unique(np.linspace(0, len(names) - 1, most).astype(int))]
+    chosen = _spread_out(layers, most)
     wide = max(float(np.quantile(np.abs(layers[name]), 0.99)) for name in chosen) or 1.0
     edges = np.linspace(-wide, wide, 121)
     for name, colour in zip(chosen, COLOURS, strict=False):
@@ -86,6 +85,28 @@ def draw_weight_densities(axes: Any, layers: Mapping[str, Numbers], most: int = 
     axes.set(xlabel="mean of a weight", ylabel="density", yscale="log")
     axes.set_title("How do the layers differ?", fontsize=10)
     axes.legend(frameon=False, fontsize=7)
+
+
+def draw_weight_shares(axes: Any, layers: Mapping[str, Numbers], most: int = 7) -> None:
+    """Share of each layer's means that are at most so large, for weights that share few values.
+
+    A density of those would be a comb.
+    """
+    for name, colour in zip(_spread_out(layers, most), COLOURS, strict=False):
+        value = np.sort(layers[name])
+        share = np.arange(1, len(value) + 1) / max(1, len(value))
+        ends = np.r_[value[1:] != value[:-1], True][: len(value)]
+        axes.step(
+            value[ends], share[ends], where="post", color=colour, label=as_label(name), linewidth=1
+        )
+    axes.set(xlabel="mean of a weight", ylabel="share of weights up to it", ylim=(0, 1.02))
+    axes.set_title("How do the layers differ?", fontsize=10)
+    axes.legend(frameon=False, fontsize=7)
+
+
+def _spread_out(layers: Mapping[str, Numbers], most: int) -> list[str]:
+    names = list(layers)
+    return [names[i] for i in np.unique(np.linspace(0, len(names) - 1, most).astype(int))]
 
 
 def draw_confidences(axes: Any, confidence: Numbers, labels: Numbers, names: Sequence[str]) -> None:

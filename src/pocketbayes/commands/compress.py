@@ -3,11 +3,11 @@
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pocketbayes.checkpoints import prepare_directory
 from pocketbayes.commands.compressed_runs import (
@@ -20,7 +20,7 @@ from pocketbayes.commands.planning import Plan, resumed, train_flags
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import opened_parts
 from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of, words_of
-from pocketbayes.compression import Recipe, Score, parsed_size, ranked_scores, recipes_for
+from pocketbayes.compression import Recipe, Traits, ranked_scores, recipes_for
 from pocketbayes.data import DATASETS, MemoryLoader
 from pocketbayes.description import describe
 from pocketbayes.errors import PocketBayesError, require_count, require_number
@@ -50,7 +50,7 @@ class CompressOptions:
         device: auto, cpu or cuda; default as in the run.
     """
 
-    target_bytes: str = ""
+    target_bytes: int | None = None
     out: Path | None = None
     epochs: int = 5
     finalists: int = 2
@@ -65,10 +65,10 @@ class CompressOptions:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.target_bytes:
+        if self.target_bytes is None:
             raise UsageError("say --target-bytes, the most that the new file may have: 500kB")
         with as_usage_error():
-            parsed_size(self.target_bytes)
+            require_count(self.target_bytes, "--target-bytes")
             for name in ("epochs", "finalists"):
                 require_count(getattr(self, name), f"--{name}", least=0)
             require_number(self.lr, "--lr", least=0)
@@ -93,16 +93,16 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
     _require_free(out)
     with _hidden_folder(out) as folder:
         shop = _workshop(run, plan, options, folder)
+        outside = _outside(shop, options)
         before = shop.as_stored()
         _say_start(run, before.size, shop.target)
         found, missed = _tried(shop, before, options)
-        chosen = _best(found, shop.target)[0]
-        outside = _outside(shop, options)
+        chosen = _best(found, shop.limit)[0]
         report = compression_report(run, out, shop, (before, chosen), outside)
         report["candidates"] = candidate_rows(shop, found, missed, chosen)
         report["seconds"] = time.monotonic() - begin
         write_compressed_run(folder / "run", out, shop, chosen, run, report)
-    _say_end(out, options.model, before.score(), chosen.score())
+    _say_end(out, options.model, shop.traits, (before, chosen))
     return report
 
 
@@ -138,8 +138,8 @@ def _require_free(out: Path) -> None:
 @contextmanager
 def _hidden_folder(out: Path) -> Iterator[Path]:
     """A folder beside the run to be, gone afterwards: what is not finished never has its name."""
-    prepare_directory(out.absolute().parent)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as name:
+    parent = prepare_directory(out.resolve().parent)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=parent) as name:
         yield Path(name)
 
 
@@ -154,10 +154,16 @@ def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> 
             f"the data is not what {run} was trained on: its preparation has other numbers; "
             "restore it, or say --root where it is"
         )
+    if known.class_names and known.class_names != train.classes:
+        raise PocketBayesError(
+            f"the data is not what {run} was trained on: its classes were "
+            f"{_listed(known.class_names)}, and are {_listed(train.classes)}; restore it, or say "
+            "--root where it is"
+        )
     (folder / "files").mkdir()
     return Workshop(
         model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
-        parsed_size(options.target_bytes), traits_of(model), options.lr,
+        cast(int, options.target_bytes), traits_of(model), options.lr,
     )  # fmt: skip
 
 
@@ -175,7 +181,7 @@ def _tried(
     if not found:
         raise PocketBayesError(_unreachable(shop.target, min(missed, key=lambda m: m.size)))
     if options.epochs and not shop.traits.is_ensemble:
-        changed = [c for c in _best(found, shop.target) if not c.recipe.is_untouched]
+        changed = [c for c in _best(found, shop.limit) if not c.recipe.is_untouched]
         for finalist in changed[: options.finalists]:
             attempt = _trained_on(shop, finalist.recipe, options.epochs)
             if attempt is not None:
@@ -215,7 +221,7 @@ def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate |
     except PocketBayesError as error:
         _say(f"  {recipe.words()}: not possible: {error}")
         return None
-    if isinstance(outcome, Candidate) and outcome.size <= shop.target:
+    if isinstance(outcome, Candidate) and outcome.size <= shop.limit:
         _say(_line(shop, outcome))
         return outcome
     _say(f"  {outcome.recipe.words()}: {outcome.size:,} bytes, does not fit")
@@ -238,18 +244,26 @@ def _line(shop: Workshop, candidate: Candidate) -> str:
 
 
 def _say_start(run: Path, size: int, target: int) -> None:
-    fits = "which fits already; still, what is best?" if size <= target else "too large"
+    fits = "which fits already; is there better, no larger?" if size <= target else "too large"
     _say(f"{run} has {size:,} bytes of {target:,}, {fits}")
 
 
-def _say_end(out: Path, own_model: str | None, before: Score, after: Score) -> None:
-    if after.nll > before.nll + _MUCH_WORSE:
+def _say_end(
+    out: Path, own_model: str | None, model: Traits, ends: tuple[Candidate, Candidate]
+) -> None:
+    before, after = (candidate.record.nll for candidate in ends)
+    if after > before + _MUCH_WORSE:
+        helps = "a larger --target-bytes" + ("" if model.is_ensemble else " or more --epochs")
         _say(
-            f"note: the negative log-likelihood rose by {after.nll - before.nll:.2g} nats; "
-            "a larger --target-bytes or more --epochs would keep more"
+            f"note: the negative log-likelihood rose by {after - before:.2g} nats; "
+            f"{helps} would keep more"
         )
     network = f" --model {own_model}" if own_model else ""
     _say(f"wrote {out}; for the test set: pocketbayes evaluate {out}{network}")
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def _say(text: str) -> None:

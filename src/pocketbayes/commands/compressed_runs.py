@@ -95,7 +95,7 @@ def write_compressed_run(
             "compression": report,
         },
     )
-    os.replace(made, out)
+    os.replace(made, out.resolve())  # a folder cannot take the place of a link
 
 
 def _config(shop: Workshop, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pocketbayes.commands.runs import plain, read_run_config
+from pocketbayes.commands.runs import CONFIG, plain, read_run_config
 from pocketbayes.data import DATASETS
 from pocketbayes.environment import DEVICES, PRECISIONS
 from pocketbayes.errors import nearest, require_choice, require_count, require_number
@@ -46,7 +46,8 @@ class TrainOptions:
         augment: crop and mirror images, as far as that suits the data.
         normalize: data (the data set's own means and stds) or imagenet.
         weights: safetensors file with weights of the plain network to start from.
-        parent: run or model file with posteriors of the same network to go on from.
+        parent: run or model file with posteriors of the same network to go on from; what was said
+            of a run's data and network holds again, unless said anew.
         estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean;
             default lrt, or as in --parent.
         prior_std: std of every weight's prior; default 0.05 for classes, 0.3 for values.
@@ -173,6 +174,32 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
         if flag.is_required() and name not in plan.dataset:
             raise UsageError(f"--data {options.data} needs --{name.replace('_', '-')}")
     return plan
+
+
+def with_parents_choices(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """What was given, with the data and network of the run that `parent` names.
+
+    The same validation part is held back as by the parent, or what it has seen would be in it. A
+    network of the user's own must be named again, as in `resumed`.
+    """
+    parent = given.get("parent")
+    if parent is None or not (parent / CONFIG).is_file():
+        return dict(given)
+    known = {
+        name: flags[name].parsed(value, f"{parent}: ")
+        for name, value in read_run_config(parent).items()
+        if value is not None and name in flags
+    }
+    taken: dict[str, Any] = {}
+    data, model = known.get("data"), known.get("model", "")
+    if data in DATASETS and given.get("data", data) == data:
+        options = options_in(DATASETS[data], skip=_FILLED_IN)
+        taken |= take(known, ("data", "root", "validation", "normalize", *options))
+    if ":" in model and "model" not in given:
+        raise UsageError(f"{parent} holds a network of your own: say --model {model}")
+    if model in MODELS and given.get("model", model) == model:
+        taken |= take(known, ("model", *options_in(MODELS[model], skip=_FILLED_IN)))
+    return taken | dict(given)
 
 
 def resumed(directory: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:

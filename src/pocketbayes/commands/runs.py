@@ -24,6 +24,16 @@ def new_directory(out: Path) -> Path:
     return directory
 
 
+def resumable_directory(directory: Path) -> Path:
+    """The same; a finished run without a checkpoint, which would be overwritten, is refused."""
+    if (directory / MODEL).exists() and not has_checkpoint(directory):
+        raise PocketBayesError(
+            f"{directory} is finished and holds no checkpoint to go on from, as what compress "
+            f"writes: train it on in a new run, by --parent {directory}"
+        )
+    return directory
+
+
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:
     """Writes the run's config."""
     write_text(directory / CONFIG, yaml.safe_dump(plain(config), sort_keys=False))

@@ -26,6 +26,7 @@ from pocketbayes.commands.runs import (
     MODEL,
     has_checkpoint,
     new_directory,
+    resumable_directory,
     write_config,
     write_metrics,
 )
@@ -50,7 +51,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     options = plan.options
     out = options.out or Path("runs", f"{options.data}-{options.model}-{options.method}")
     first = int(os.environ.get("RANK", 0)) == 0
-    directory = out if resume or not first else new_directory(out)
+    directory = resumable_directory(out) if resume else new_directory(out) if first else out
     if first:
         _note_untrained_stds(plan)
     device = chosen_device(options.device)

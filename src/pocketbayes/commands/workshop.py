@@ -77,6 +77,11 @@ class Workshop:
     traits: Traits
     lr: float
 
+    @property
+    def limit(self) -> int:
+        """Most bytes of a candidate: a file that is smaller than asked for must not grow."""
+        return min(self.target, self.source.stat().st_size)
+
     def as_stored(self) -> Candidate:
         """The model as it is."""
         return Candidate(
@@ -87,7 +92,7 @@ class Workshop:
         """The recipe, its knob turned until the file just fits; else the smallest it came to."""
         if recipe.knob:
             found = self._turned_to_fit(recipe)
-            best = best_fitting(found, self.target)
+            best = best_fitting(found, self.limit)
             if best is None:
                 value, size = min(found, key=lambda t: t.size)
                 return TooLarge(recipe.turned(value), size)
@@ -97,18 +102,18 @@ class Workshop:
     def finished(self, recipe: Recipe, epochs: int) -> Candidate | TooLarge:
         """The recipe followed to its end; norms and training change sizes a little, so it checks.
 
-        A file that came out too large is made anew with its knob turned back.
+        A file that came out too large is made anew with its knob turned back, each time further.
         """
-        for _ in range(_TRIES):
+        for number in range(_TRIES):
             model, history = self._made(recipe, epochs)
             path = self._stored(model, recipe)
             size = path.stat().st_size
-            if size <= self.target:
+            if size <= self.limit:
                 return Candidate(recipe, path, size, self.measured(path), epochs, history)
-            if not recipe.knob:
+            smaller = self._turned_back(recipe, size, 2**number)
+            if number + 1 == _TRIES or smaller == recipe:
                 break
-            excess = 1.2 * (size - self.target) + 32
-            recipe = recipe.turned(recipe.setting - excess / self._slope(recipe))
+            recipe = smaller
         return TooLarge(recipe, size)
 
     def measured(self, path: Path, outside: Any = None) -> Record:
@@ -131,11 +136,29 @@ class Workshop:
             path.unlink()
             return size
 
-        whole = self.traits.density
-        bounds = (min(_LEAST_DENSITY, whole), whole)
+        slope = self._slope(recipe)
+        return searched(size_at, self.limit, recipe.setting, slope, self._bounds(recipe))
+
+    def _turned_back(self, recipe: Recipe, size: int, times: int) -> Recipe:
+        """The recipe that should come out smaller by a little more than the excess, or by times it.
+
+        What it was is returned if nothing can be turned, or not any further.
+        """
+        if not recipe.knob:
+            return recipe
+        slope = self._slope(recipe)
+        if recipe.knob == "density":
+            slope = min(slope, size / recipe.setting)
+        excess = 1.2 * (size - self.limit) + 32
+        setting = max(recipe.setting - times * excess / slope, self._bounds(recipe)[0])
+        return recipe.turned(min(setting, recipe.setting))
+
+    def _bounds(self, recipe: Recipe) -> tuple[float, float]:
+        """Between which its knob may stand."""
         if recipe.knob == "fineness":
-            bounds = (-math.log2(recipe.entries or 1), _FINEST)
-        return searched(size_at, self.target, recipe.setting, self._slope(recipe), bounds)
+            return -math.log2(recipe.entries or 1), _FINEST
+        whole = self.traits.density
+        return min(_LEAST_DENSITY, whole), whole
 
     def _slope(self, recipe: Recipe) -> float:
         """Bytes by which a file grows with its knob, about: a bit per weight and fineness."""

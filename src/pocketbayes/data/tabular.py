@@ -16,6 +16,7 @@ from pocketbayes.errors import DataError, require_choice
 _MOST_VALUES, _MOST_CLASSES, _MOST_INTEGER_CLASSES = 100, 1000, 20
 _TEST_SHARE, _SPLIT_SEED = 0.2, 20
 _TASKS = ("auto", "classification", "regression")
+_IF_MOVED = "; if it has moved, say its folder by root= (--root)"
 
 
 def table(
@@ -68,7 +69,7 @@ def table_from_file(path: Path | str, preprocess: dict[str, Any]) -> tuple[Tenso
         Standardised features (N, D) in float32, and a name for each row, "file:1" and so on.
     """
     columns = checked_table_preprocess(preprocess)["columns"]
-    frame = _read(str(path), None)
+    frame = _read(str(path), None, advice="")
     mean, std = feature_scale(columns)
     features = ((encoded(frame, columns) - mean) / std).float()
     return features, [f"{Path(path).name}:{row + 1}" for row in range(frame.rows)]
@@ -200,11 +201,16 @@ def _values(goal: Column) -> Tensor:
     return torch.from_numpy(goal.numbers().astype(np.float64))
 
 
-def _read(name: str | Path, root: Path | None) -> Frame:
-    """The table in the file as named, or in the one of that name under the root."""
-    places = [Path(name).expanduser()] + ([root / name] if root is not None else [])
+def _read(name: str | Path, root: Path | None, advice: str = _IF_MOVED) -> Frame:
+    """The table in the file as named, or in the one of that name under the root.
+
+    A run keeps the whole path of its table: if that has moved, the root is its new folder.
+    """
+    places = [Path(name).expanduser()]
+    if root is not None:
+        places += [root / name] if not places[0].is_absolute() else [root / places[0].name]
     for path in places:
         if path.is_file():
             return read_frame(path)
     listed = " nor ".join(str(path.absolute()) for path in dict.fromkeys(places))
-    raise DataError(f"there is no file {listed}")
+    raise DataError(f"there is no file {listed}{advice}")
