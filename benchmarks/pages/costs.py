@@ -184,8 +184,9 @@ def inference() -> str:
         "ResNet-18 against its mean-field parent in the same process. The paper reports 5.8 x; "
         "this is not reached. At this size a GPU waits for the CPU that starts its computations: "
         "at the first two commits a dozen small ones per layer and sample made shared weights "
-        "slower than Bayes by Backprop. At the last one all weights are drawn at once, and lie in "
+        "slower than Bayes by Backprop. From 04d0db7 on all weights are drawn at once, and lie in "
         "memory as the images do; both networks then run the same convolutions, so that not much "
-        "more can be gained. `lrt` runs two convolutions per layer.\n\n"
+        "more can be gained. At 16e66d4 twelve other processes kept the CPU busy, and all rows "
+        "were slower. `lrt` runs two convolutions per layer.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )

@@ -46,8 +46,8 @@ def sizes() -> str:
     """Real files of trained networks."""
     found = rows("sizes")
     head = [
-        "network", "made by", "from", "stage", "epochs", "file, bytes", "bits-back limit",
-        "accuracy", "NLL", "ECE", "SVHN AUROC, entropy",
+        "network", "made by", "from", "stage", "epochs", "beta", "weights", "file, bytes",
+        "bits-back limit", "accuracy", "NLL", "ECE", "SVHN AUROC, entropy",
     ]  # fmt: skip
     return (
         "## Files of trained networks\n\n"
@@ -81,6 +81,8 @@ def _sized(row: Row) -> list[str]:
     epochs = "tune_epochs" if row["row"] == "pruned" else "epochs"
     trained = "" if row["stage"] == "shared" else str(row["settings"][epochs])
     made = [row["model"], row["row"], row.get("parent", ""), row["stage"], trained]
+    made += [f"{row['settings']['beta']:g}"]
+    made += [f"{row['active_weights']:,}" if "active_weights" in row else ""]
     outside = row.get("auroc_entropy")
     area = "" if outside is None else f"{outside:.3f}"
     return [*made, size, f"{limit:,.0f}", *scores(row), area]
