@@ -15,7 +15,7 @@ from pages.costs import (
     stage_two,
     switch_update,
 )
-from pages.files import fuzz, pocket_file, sizes
+from pages.files import fuzz, pocket_file, rate_curve, sizes
 from pages.pruning import pruning
 from pages.sharing import sharing
 from pages.spike_slab import exact_inclusion, selection
@@ -30,7 +30,7 @@ NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
     demo, baselines, subspace, sharing, selection, exact_inclusion, pruning, uci, switch_update,
-    dense_vi, pocket_file, sizes, fuzz, exchange, mixture, stage_two, costs, data_speed, inference,
+    dense_vi, pocket_file, sizes, rate_curve, fuzz, exchange, mixture, stage_two, costs, data_speed, inference,
     defaults, regressions,
 )  # fmt: skip
 

@@ -164,8 +164,8 @@ def test_labels_follow_the_table_when_asked_to(trained):
     torch.testing.assert_close(q.count, q._counted(len(q.table)))
     mean, std = (t.detach().double().flatten() for t in (of(before)[1].mean, of(before)[1].std))
     m, s = (t.detach().double() for t in (q.table.mean, q.table.log_std.exp()))
-    ratio = (std[:, None] / s) ** 2
-    divergence = (ratio + ((mean[:, None] - m) / s) ** 2 - 1 - ratio.log()) / 2
+    ratio = (s / std[:, None]) ** 2
+    divergence = (ratio + ((mean[:, None] - m) / std[:, None]) ** 2 - 1 - ratio.log()) / 2
     best, chosen = divergence.min(1).values, divergence.gather(1, q.label.long()[:, None])[:, 0]
     assert ((chosen - best) < 1e-3 * (1 + best)).double().mean() > 0.98
 

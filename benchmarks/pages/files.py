@@ -88,6 +88,33 @@ def _sized(row: Row) -> list[str]:
     return [*made, size, f"{limit:,.0f}", *scores(row), area]
 
 
+def rate_curve() -> str:
+    """Bytes against nats of shared weights."""
+    found = rows("rate_curve")
+    head = ["commit", "network", "made by", "size asked for", "file, bytes", "accuracy", "NLL",
+            "ECE", "confidence"]  # fmt: skip
+    lines = [
+        [
+            row["commit"],
+            row["model"],
+            row["row"],
+            f"{row['target_bytes']:,}" if row["target_bytes"] else "",
+            f"{row['file_bytes']:,}",
+            *scores(row),
+            f"{100 * row['confidence']:.1f}",
+        ]
+        for row in found
+    ]
+    return (
+        "## Bytes against nats\n\n"
+        "Mean-field networks of 20,000 MNIST digits whose weights then share a table by rate and "
+        "distortion, without training on; measured on 10,000 other training digits. The first "
+        "commit measures distortion as KL(weight || entry), the second as KL(entry || weight): at "
+        "equal bytes, networks of the second know more and are surer of it. A size is of labels "
+        f"and table; biases and header come on top.\n\n{origins(found)}\n" + table(head, lines)
+    )
+
+
 def fuzz() -> str:
     """Hostile files."""
     found = rows("fuzz")

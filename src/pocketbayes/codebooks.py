@@ -10,7 +10,13 @@ from torch import Tensor
 
 from pocketbayes.cells import Cells, Grid, chunks, filled_cells, made_grid
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.rate_distortion import Codebook, assigned_entries, fitted_codebook
+from pocketbayes.rate_distortion import (
+    Codebook,
+    assigned_entries,
+    chosen,
+    fitted_codebook,
+    statistics_of,
+)
 from pocketbayes.weight_sharing import SIDE, Plan
 
 ENTRY_BITS = 64  # of the table: a mean and a log-std
@@ -37,7 +43,7 @@ def planned_codebook(
 
 
 class _Places(NamedTuple):
-    """Where weights lie in the (mean, std) plane, all together and tensor by tensor."""
+    """Where weights lie in the (mean, log std) plane, all together and tensor by tensor."""
 
     grid: Grid
     cells: Cells
@@ -46,15 +52,16 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, mean: Tensor, std: Tensor, parts: Sequence[slice]) -> "_Places":
-        grid = made_grid(mean, std, SIDE)
+        log_std = std.log()
+        grid = made_grid(mean, log_std, SIDE)
         parts = tuple(parts) or (slice(0, len(mean)),)
-        tensors = tuple(filled_cells(mean[part], std[part], grid) for part in parts)
-        return cls(grid, filled_cells(mean, std, grid), parts, tensors)
+        tensors = tuple(filled_cells(mean[part], log_std[part], grid) for part in parts)
+        return cls(grid, filled_cells(mean, log_std, grid), parts, tensors)
 
 
 def _planned(mean: Tensor, std: Tensor, places: _Places, entries: int, rate: float) -> Plan:
-    tables = fitted_codebook(places.cells, entries, rate, places.tensors, tolerance=2e-5)
-    limit = rate * log(2) * bits_of_whole(len(mean))
+    limit = _nats_of_whole(len(mean), rate)
+    tables = fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance=2e-5)
     label, dear = [], []
     for number, (part, cells) in enumerate(zip(places.parts, places.tensors, strict=True)):
         own, mu, s = tables.of(number), mean[part], std[part]
@@ -73,8 +80,13 @@ def bits_of_whole(weights: int) -> float:
     return 64 + log2(max(2, weights))
 
 
+def _nats_of_whole(weights: int, rate: float) -> float:
+    """What those bits are worth."""
+    return rate * log(2) * bits_of_whole(weights)
+
+
 def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: float) -> Tensor:
-    """KL(q_i || N_k) - rate log pi_k of every weight and its entry."""
+    """KL(N_k || q_i) - rate log pi_k of every weight and its entry."""
     table = torch.from_numpy(
         np.stack([codebook.mean, codebook.variance, -rate * np.log(codebook.share)], 1)
     ).to(mean.device)
@@ -82,7 +94,7 @@ def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: f
     for part in chunks(len(mean)):
         m, v, index = table[label[part].long()].unbind(1)
         s2 = std[part].double().square()
-        divergence = ((s2 + (mean[part].double() - m).square()) / v - 1 - (s2 / v).log()) / 2
+        divergence = ((v + (mean[part].double() - m).square()) / s2 - 1 + (s2 / v).log()) / 2
         found[part] = (divergence + index).float()
     return found
 
@@ -168,19 +180,19 @@ def _bits_on_cells(places: _Places, entries: int, rate: float) -> float:
 
 
 def _on_cells(places: _Places, entries: int, rate: float) -> tuple[float, float]:
-    """Bits of labels and table, and how many nats per weight are lost, but for a constant.
-
-    v_k is the mean of s_i^2 + (mu_i - m_k)^2 over the weights of an entry, so their KL is
-    1/2 sum_i (log v_k - log s_i^2).
-    """
-    tables = fitted_codebook(places.cells, entries, rate, places.tensors, tolerance=1e-4)
-    bits = [
-        -(share * np.log2(share)).sum() * cells.size.sum()
-        for share, cells in zip(tables.share, places.tensors, strict=True)
-    ]
-    book = tables.codebook
-    lost = float(book.share @ np.log(book.variance)) / 2
-    return float(sum(bits)) + ENTRY_BITS * len(book.share), lost
+    """Bits of labels, table and weights that stay whole, and nats per weight lost by the others."""
+    weights = int(places.cells.size.sum())
+    limit = _nats_of_whole(weights, rate)
+    tables = fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance=1e-4)
+    bits, lost = float(ENTRY_BITS * len(tables.codebook.share)), 0.0
+    for number, cells in enumerate(places.tensors):
+        book = tables.of(number)
+        choice, cost = chosen(statistics_of(cells), book, rate)
+        is_shared = cost <= limit
+        label = -np.log(book.share)[choice]
+        bits += float(cells.size @ np.where(is_shared, label / log(2), bits_of_whole(weights)))
+        lost += float(cells.size @ np.where(is_shared, cost - rate * label, 0.0))
+    return bits, lost / weights
 
 
 def coded_bits(label: Tensor, entries: int) -> float:
@@ -191,6 +203,6 @@ def coded_bits(label: Tensor, entries: int) -> float:
 
 
 def nearest_entries(mean: Tensor, std: Tensor, table: Codebook, rate: float) -> Tensor:
-    """The entry of least KL(q_i || N_k) - rate log pi_k for every weight."""
-    grid = made_grid(mean, std, SIDE)
-    return assigned_entries(mean, std, table, rate, grid, filled_cells(mean, std, grid))
+    """The entry of least KL(N_k || q_i) - rate log pi_k for every weight."""
+    places = _Places.of(mean, std, ())
+    return assigned_entries(mean, std, table, rate, places.grid, places.cells)

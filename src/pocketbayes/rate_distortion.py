@@ -1,12 +1,17 @@
 """A table of Gaussians chosen for bytes and nats together.
 
 Every weight q_i = N(mu_i, s_i^2) is replaced by one of a few N(m_k, v_k). That costs nats,
-KL(q_i || N_k), and bits, -log2 pi_k for its index, so index i is chosen to minimise
+KL(N_k || q_i), and bits, -log2 pi_k for its index, so index i is chosen to minimise
 
-    KL(q_i || N_k) - rate log pi_k,
+    KL(N_k || q_i) - rate log pi_k,
 
-and m_k, v_k, pi_k are fitted to the weights that chose k. The KL is linear in mu_i and
-t_i = s_i^2 + mu_i^2 up to a term without k, so the mean over a cell of points is exact.
+and m_k, v_k, pi_k are fitted to the weights that chose k. Where q is the best factorised posterior
+and the loss about quadratic, the objective of training (expected loss + beta KL to the prior) rises
+by beta KL(N_k || q_i): this direction. The other one would make an entry as wide as its weights lie
+apart, and the network unsure.
+
+With the precision p_i = 1 / s_i^2 the KL is linear in p_i, p_i mu_i and a term without k, so their
+means over a cell of points are all that is needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,18 +41,26 @@ class Codebook(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Groups of weights: how many, and the means of mu and of s^2 + mu^2."""
+    """Groups of weights: how many, and the means of p, p mu and (p mu^2 - log p - 1) / 2."""
 
     size: Array
-    mean: Array
-    second: Array
+    precision: Array
+    weighted: Array
+    rest: Array
 
 
 def statistics_of(cells: Cells) -> Statistics:
-    """What the fit needs of cells in the (mean, std) plane."""
-    mean, std = cells.mean.T
-    xx, _, yy = cells.covariance.T
-    return Statistics(cells.size, mean, mean**2 + xx + std**2 + yy)
+    """What the fit needs of cells in the (mean, log std) plane, to second order in their width."""
+    mean, log_std = cells.mean.T
+    xx, xy, yy = cells.covariance.T
+    precision, more = np.exp(-2 * log_std), 1 + 2 * yy
+    square = precision * (mean**2 * more + xx - 4 * mean * xy)
+    return Statistics(
+        cells.size,
+        precision * more,
+        precision * (mean * more - 2 * xy),
+        square / 2 + log_std - 0.5,
+    )
 
 
 class Tables(NamedTuple):
@@ -66,7 +79,7 @@ def fitted_codebook(
     entries: int,
     rate: float,
     tensors: Sequence[Cells] = (),
-    iterations: int = 100,
+    limit: float = np.inf,
     tolerance: float = 1e-6,
 ) -> Tables:
     """Alternates choice and fit until the cost falls no more; empty entries go.
@@ -80,20 +93,21 @@ def fitted_codebook(
         entries: at most; the rate decides how many are left.
         rate: nats of KL that one nat of index is worth; 0 ignores the index.
         tensors: the same weights, tensor by tensor; without them all are one.
-        iterations: at most.
+        limit: what a weight costs that does not share. Those that would cost more do not count, or
+            a few that are known exactly would take the entries for themselves.
         tolerance: stops when the cost per weight falls by less.
     """
     data = [statistics_of(part) for part in tensors or [cells]]
     size = sum(len(part.size) for part in data)
     found = [
-        _alternated(data, start, rate, iterations, tolerance)
+        _alternated(data, start, rate, limit, tolerance)
         for start in _starts(cells, entries, rate, size, tolerance)
     ]
     return min(found, key=lambda one: one.cost).tables
 
 
 class _Fit(NamedTuple):
-    """Tables, and at most what they cost per weight."""
+    """Tables, and what they cost per weight, at most."""
 
     tables: Tables
     cost: float
@@ -111,7 +125,8 @@ def _starts(
     split = refitted(whole, split_labels(cells, entries), entries)
 
     def fitted(start: Codebook, own_rate: float, iterations: int) -> Codebook:
-        return _alternated([whole], start, own_rate, iterations, tolerance).tables.codebook
+        fit = _alternated([whole], start, own_rate, np.inf, tolerance, iterations)
+        return fit.tables.codebook
 
     middle = fitted(split, rate, 100)
     yield middle
@@ -120,16 +135,30 @@ def _starts(
 
 
 def _alternated(
-    data: Sequence[Statistics], start: Codebook, rate: float, iterations: int, tolerance: float
+    data: Sequence[Statistics],
+    start: Codebook,
+    rate: float,
+    limit: float,
+    tolerance: float,
+    iterations: int = 100,
 ) -> _Fit:
     """Choice and fit in turn, as long as that pays."""
     tables = Tables(start, np.tile(start.share, (len(data), 1)))
     total, cost = sum(part.size.sum() for part in data), np.inf
     for _ in range(iterations):
         found = [chosen(part, tables.of(t), rate) for t, part in enumerate(data)]
-        last, cost = cost, sum(float(p.size @ v) for p, (_, v) in zip(data, found, strict=True))
+        values = [value for _, value in found]
+        last, cost = (
+            cost,
+            sum(float(p.size @ np.minimum(v, limit)) for p, v in zip(data, values, strict=True)),
+        )
         cost /= total
-        tables = _refitted_tables(data, [k for k, _ in found], len(tables.codebook.share))
+        sharing = [
+            p._replace(size=p.size * (v <= limit)) for p, v in zip(data, values, strict=True)
+        ]
+        if not any(part.size.any() for part in sharing):
+            break
+        tables = _refitted_tables(sharing, [k for k, _ in found], len(tables.codebook.share))
         if last - cost < tolerance:
             break
     return _Fit(tables, cost)
@@ -148,38 +177,39 @@ def _refitted_tables(
 
 
 def refitted(data: Statistics, choice: NDArray[np.int64], entries: int) -> Codebook:
-    """The entry with the moments of the weights that chose it: m = mean mu, v = mean t - m^2."""
+    """The best entry for the weights that chose it: m = sum p mu / sum p, 1 / v = mean p."""
     size = np.bincount(choice, data.size, entries)
     kept = size > _DROPPED * data.size.sum()
     size = size[kept]
-    mean = np.bincount(choice, data.size * data.mean, entries)[kept] / size
-    second = np.bincount(choice, data.size * data.second, entries)[kept] / size
-    variance = np.maximum(second - mean**2, 1e-12 * second)
-    return Codebook(mean, variance, size / size.sum())
+    precision = np.bincount(choice, data.size * data.precision, entries)[kept]
+    weighted = np.bincount(choice, data.size * data.weighted, entries)[kept]
+    return Codebook(weighted / precision, size / precision, size / size.sum())
 
 
 def terms_of(codebook: Codebook, rate: float) -> Array:
-    """Rows a, b, c of the cost a t + b mu + c of each entry.
+    """Rows a, b, c of the cost a p + b p mu + c of each entry, but for the term without k.
 
-    KL(q || N_k) = [(t - 2 m mu + m^2) / v + log v] / 2 - (1 + log s^2) / 2.
+    KL(N_k || q) = [(v + m^2) p - 2 m p mu - log v] / 2 + (p mu^2 - log p - 1) / 2.
     """
-    precision = 1 / codebook.variance
-    constant = (codebook.mean**2 * precision + np.log(codebook.variance)) / 2
-    constant -= rate * np.log(codebook.share)
-    return np.stack([precision / 2, -codebook.mean * precision, constant])
+    constant = -np.log(codebook.variance) / 2 - rate * np.log(codebook.share)
+    return np.stack([(codebook.variance + codebook.mean**2) / 2, -codebook.mean, constant])
 
 
 def chosen(data: Statistics, codebook: Codebook, rate: float) -> tuple[NDArray[np.int64], Array]:
-    """The cheapest entry for each group, and its cost less the term without k."""
+    """The cheapest entry for each group, and its cost."""
     terms = terms_of(codebook, rate)
-    rows = np.stack([data.second, data.mean, np.ones_like(data.mean)], 1)
+    rows = _rows(data)
     choice = np.empty(len(rows), dtype=np.int64)
     value = np.empty(len(rows))
     for part in _blocks(len(rows), terms):
         cost = _costs(rows[part], terms)
         choice[part] = cost.argmin(1)
         value[part] = np.take_along_axis(cost, choice[part, None], 1)[:, 0]
-    return choice, value
+    return choice, value + data.rest
+
+
+def _rows(data: Statistics) -> Array:
+    return np.stack([data.precision, data.weighted, np.ones_like(data.precision)], 1)
 
 
 def _costs(rows: Array, terms: Array) -> Array:
@@ -204,7 +234,7 @@ def assigned_entries(
     """The cheapest entry for every weight, among the cheapest few of its cell."""
     data, terms = statistics_of(cells), terms_of(codebook, rate)
     count = min(candidates, len(codebook.share))
-    rows = np.stack([data.second, data.mean, np.ones_like(data.mean)], 1)
+    rows = _rows(data)
     best = np.concatenate(
         [
             np.argpartition(_costs(rows[part], terms), count - 1, 1)[:, :count]
@@ -216,10 +246,10 @@ def assigned_entries(
     table = torch.from_numpy(terms.T.copy()).to(mean.device)
     labels = torch.empty(len(mean), dtype=torch.int32, device=mean.device)
     for part in chunks(len(mean), CHUNK // 8):
-        options = choices[row_of[cell_numbers(mean[part], std[part], grid).long()]]
+        options = choices[row_of[cell_numbers(mean[part], std[part].log(), grid).long()]]
         a, b, c = table[options.long()].unbind(2)
-        mu, s = mean[part].double()[:, None], std[part].double()[:, None]
-        cost = a * (s * s + mu * mu) + b * mu + c
+        mu, p = mean[part].double()[:, None], std[part].double()[:, None] ** -2
+        cost = a * p + b * p * mu + c
         labels[part] = options.gather(1, cost.argmin(1, keepdim=True)).flatten()
     return labels
 
@@ -232,17 +262,16 @@ class Tradeoff(NamedTuple):
 
 
 def tradeoff(mean: Tensor, std: Tensor, labels: Tensor, codebook: Codebook) -> Tradeoff:
-    """What an assignment costs: mean KL(q_i || N_k), and the entropy of the indices in use."""
+    """What an assignment costs: mean KL(N_k || q_i), and the entropy of the indices in use."""
     sums = torch.zeros(3, len(codebook.share), dtype=torch.float64, device=mean.device)
-    log_std = 0.0
+    rest = 0.0
     for part in chunks(len(mean)):
-        mu, s, index = mean[part].double(), std[part].double(), labels[part].long()
-        for row, values in enumerate((torch.ones_like(mu), mu, mu * mu + s * s)):
+        mu, p, index = mean[part].double(), std[part].double() ** -2, labels[part].long()
+        for row, values in enumerate((torch.ones_like(mu), p, p * mu)):
             sums[row].index_add_(0, index, values)
-        log_std += float(s.log().sum())
-    size, first, second = sums.cpu().numpy()
+        rest += float((p * mu * mu - p.log() - 1).sum())
+    size, precision, weighted = sums.cpu().numpy()
     m, v = codebook.mean, codebook.variance
-    total = ((second - 2 * m * first + size * m**2) / v + size * np.log(v)).sum() / 2
+    total = ((v + m**2) * precision - 2 * m * weighted - size * np.log(v)).sum() + rest
     used = size[size > 0] / len(mean)
-    distortion = total / len(mean) - 0.5 - log_std / len(mean)
-    return Tradeoff(float(distortion), float(-(used * np.log(used)).sum() / log(2)))
+    return Tradeoff(float(total / len(mean) / 2), float(-(used * np.log(used)).sum() / log(2)))
