@@ -30,8 +30,8 @@ NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
     demo, baselines, subspace, sharing, selection, exact_inclusion, pruning, uci, switch_update,
-    dense_vi, pocket_file, sizes, rate_curve, fuzz, exchange, mixture, stage_two, costs, data_speed, inference,
-    defaults, regressions,
+    dense_vi, pocket_file, sizes, rate_curve, fuzz, exchange, mixture, stage_two, costs, data_speed,
+    inference, defaults, regressions,
 )  # fmt: skip
 
 
