@@ -200,15 +200,17 @@ def exact_inclusion(x, y, noise, slab, prior):
     return torch.softmax(torch.tensor(weights, dtype=torch.float64), 0) @ torch.stack(inside)
 
 
+@pytest.mark.parametrize("optimum", ["gradient", "density"])
 @pytest.mark.parametrize("granularity", ["weight", "input"])
-def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity):
+def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity, optimum):
     """Against the sum over all 64 models, at the noise that training found."""
     x, y = regression()
     torch.manual_seed(0)
     model = pb.bayesianize_(nn.Linear(6, 1, bias=False).double(), prior_std=0.7, std_init=0.05)
     method = pb.SpikeSlab(
-        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=2e-2, std_lr=2e-2, hold=0.2
-    )
+        inclusion=0.3, granularity=granularity, beta=1.0, warmup=0.2, lr=2e-2, std_lr=2e-2,
+        hold=0.2, optimum=optimum,
+    )  # fmt: skip
     data = [(x, y[:, None])] * 10
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": len(y)}
     pb.fit(model, data, method, epochs=75, **options)
@@ -255,6 +257,21 @@ def test_the_update_of_a_group_is_prior_less_divergence_and_gain():
     want = q.prior_log_odds - q.of_groups(q.slab_kls()) + gain / beta
     got = stationary_log_odds(q.log_odds, slope * n / beta)
     torch.testing.assert_close(got.detach(), want.detach())
+
+
+@every_granularity
+def test_the_densities_at_zero_say_what_a_switch_gains(granularity):
+    """Loss h (w - a)^2 / 2, at its best Gaussian: gain / beta less KL is the ratio's logarithm."""
+    q = posterior(granularity)
+    beta, slab = 0.3, float(q.prior_std)
+    target, curvature = (torch.rand(q.shape, dtype=torch.float64) + 0.5 for _ in range(2))
+    precision = curvature / beta + slab**-2
+    with torch.no_grad():
+        q.mean.copy_(curvature / beta * target / precision)
+        q.log_std.copy_(-precision.log() / 2)
+    gain = curvature * (target**2 - (q.mean - target) ** 2 - q.std**2) / 2
+    want = q.prior_log_odds + q.of_groups(gain / beta - q.slab_kls())
+    torch.testing.assert_close(q.log_odds_by_density(), want)
 
 
 @every_granularity
@@ -313,7 +330,7 @@ def test_a_tensor_never_loses_its_last_switch():
     "fields",
     [{"inclusion": 0.0}, {"inclusion": 1.0}, {"initial_inclusion": 1.5}, {"granularity": "row"},
      {"hold": 2.0}, {"step": 0.0}, {"averaging": 1.0}, {"layers": "last"}, {"spike": "laplace"},
-     {"spike_scale": 1.0}],
+     {"spike_scale": 1.0}, {"optimum": "noise"}],
 )  # fmt: skip
 def test_configs_refuse_nonsense(fields):
     with pytest.raises(PocketBayesError, match=next(iter(fields))):

@@ -11,7 +11,7 @@ DENSE, SPARSE = "mean-field", "spike-slab"
 USUAL = {
     "density": 0.1, "hidden": [100, 100], "first": 0.0, "tune": 0.5, "steps": 3000, "beta": 0.3,
     "prior_std": 0.3, "inclusion": 0.1, "lr": 0.01, "std_lr": 0.01, "select_beta": None,
-    "select_lr": None,
+    "select_lr": None, "optimum": "gradient",
 }  # fmt: skip
 
 

@@ -56,6 +56,15 @@ def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
     return torch.addcdiv(log_odds, slope, curve)
 
 
+def density_ratio(mean: Tensor, log_std: Tensor, slab_std: Tensor) -> Tensor:
+    """log slab(0) - log q(0) = mean^2 / (2 std^2) + log std - log slab_std, of each weight.
+
+    The gain of a switch less its KL, wherever q is the best Gaussian and the loss quadratic (Dickey
+    1971): how much less likely 0 became by looking at the data.
+    """
+    return (mean * torch.exp(-log_std)).square() / 2 + log_std - slab_std.log()
+
+
 def log_odds_of(probability: float) -> float:
     """ln(p / (1 - p)), within the bounds that switches are kept in."""
     odds = log(probability) - log(1 - probability)

@@ -46,6 +46,10 @@ class SpikeSlab(VariationalMethod):
         initial_inclusion: probability that a switch is on at first. None: 0.98, and 0.5 with
             spike="gaussian", whose weights would spread over the slab while p is near 1, which
             then is reason enough for p to stay there.
+        optimum: how the optimum of a switch is found: "gradient", by the formula above with the
+            gain's gradient, averaged over batches; or "density", logit p = logit inclusion +
+            log slab(0) - log q(0): without noise, and the same where the loss is quadratic, so
+            for networks that fit already. A gaussian spike has an optimum of its own.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
         averaging: weight of the past in the running mean of optima.
@@ -59,6 +63,7 @@ class SpikeSlab(VariationalMethod):
     spike: str = "dirac"
     spike_scale: float = 0.1
     initial_inclusion: float | None = None
+    optimum: str = "gradient"
     hold: float = 0.3
     step: float = 0.05
     averaging: float = 0.99
@@ -74,6 +79,7 @@ class SpikeSlab(VariationalMethod):
         require_choice(self.granularity, "SpikeSlab.granularity", GRANULARITIES)
         require_choice(self.layers, "SpikeSlab.layers", ("all", "first"))
         require_choice(self.spike, "SpikeSlab.spike", ("dirac", "gaussian"))
+        require_choice(self.optimum, "SpikeSlab.optimum", ("gradient", "density"))
         require_number(self.spike_scale, "SpikeSlab.spike_scale", above=0, most=0.999)
         require_number(self.hold, "SpikeSlab.hold", least=0, most=1)
         require_number(self.step, "SpikeSlab.step", above=0, most=1)
@@ -177,12 +183,14 @@ class SpikeSlab(VariationalMethod):
 
         A mean of optima, weighted by beta: while that is small they are mostly noise.
         """
+        most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
         if isinstance(q, NarrowSpike):
             return q.best_log_odds()
+        if self.optimum == "density":
+            return q.log_odds_by_density().clamp_(-most, most)
         found = stationary_log_odds(q.log_odds, slope.div_(beta)).mul_(beta)
         known = memory.get(name)
         memory[name] = found if known is None else known.lerp_(found, 1 - self.averaging)
-        most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
         return (memory[name] / float(memory[_BETA])).clamp_(-most, most)
 
     @torch.no_grad()

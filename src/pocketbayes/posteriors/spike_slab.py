@@ -10,6 +10,7 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.inclusion import (
     MOST_LOG_ODDS,
     bernoulli_kl,
+    density_ratio,
     soft_switch,
     switched_moments,
 )
@@ -137,6 +138,11 @@ class SpikeSlab(Posterior):
     def slab_kls(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(N(mean, std^2) || N(0, prior_std^2)) of every weight."""
         return gaussian_kls(self.mean, self.log_std, self.prior(prior_std))
+
+    def log_odds_by_density(self) -> Tensor:
+        """Logit of the prior + log slab(0) - log q(0), summed over the weights of each switch."""
+        ratio = density_ratio(self.mean, self.log_std, self.prior(None))
+        return self.prior_log_odds + self.of_groups(ratio.to(self.log_odds.dtype))
 
     def of_groups(self, values: Tensor) -> Tensor:
         """Sums of one value per weight over the weights of each switch."""
