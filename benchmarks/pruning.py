@@ -39,6 +39,7 @@ def main() -> None:
     made.add_argument("--dense-epochs", type=int, default=0, help="of spike-slab, without switches")
     made.add_argument("--select-beta", type=float, help="beta while switches move")
     made.add_argument("--select-lr", type=float, help="learning rate then, after dense epochs")
+    made.add_argument("--optimum", default="gradient", choices=("gradient", "density"))
     made.add_argument("--inclusion", type=float, default=0.02)
     made.add_argument("--dropout-beta", type=float, default=0.1, help="of variational dropout")
     made.add_argument("--estimator", default="lrt")
@@ -90,7 +91,8 @@ def first_method(a: argparse.Namespace, row: str) -> Method:
         return pb.VariationalDropout(beta=a.dropout_beta, **rates, **stds)
     if a.dense_epochs:  # the network fits already, so switches move at once
         rates |= {"lr": a.select_lr or a.lr, "warmup": 0.0, "hold": 0.0}
-    return pb.SpikeSlab(beta=a.select_beta or a.beta, inclusion=a.inclusion, **rates, **stds)
+    switches = {"inclusion": a.inclusion, "optimum": a.optimum}
+    return pb.SpikeSlab(beta=a.select_beta or a.beta, **switches, **rates, **stds)
 
 
 def second_method(a: argparse.Namespace, row: str) -> Method:
