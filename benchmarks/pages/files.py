@@ -111,8 +111,8 @@ def rate_curve() -> str:
         "distortion, without training on; measured on 10,000 other training digits. The first "
         "commit measures distortion as KL(weight || entry), the second as KL(entry || weight), whose "
         "networks have the better NLL at every size and are surer; at the smallest sizes they are "
-        "far more accurate, at the largest not. A size is of labels "
-        f"and table; biases and header come on top.\n\n{origins(found)}\n" + table(head, lines)
+        "far more accurate, at the largest not. A size is of "
+        f"labels and table; biases and header come on top.\n\n{origins(found)}\n" + table(head, lines)
     )
 
 
