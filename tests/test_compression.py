@@ -137,11 +137,10 @@ def test_it_stops_where_nothing_changes_any_more():
     assert tried[-1].value == 0.0
 
 
-def test_the_knob_goes_from_fewer_entries_to_lower_rates():
+def test_the_knob_goes_from_high_rates_to_low_ones():
     recipe = Recipe(entries=256, knob="fineness")
-    found = [recipe.turned(f) for f in (-8, -1, 0, math.log(2), 11)]
-    assert [r.components for r in found] == [1, 128, 256, 256, 256]
-    assert [r.rate for r in found] == pytest.approx([1, 1, 1, 0.5, math.exp(-11)])
+    found = [recipe.turned(f) for f in (-8, 0, math.log(2), 11)]
+    assert [r.rate for r in found] == pytest.approx([math.exp(8), 1, 0.5, math.exp(-11)])
     assert Recipe(density=0.5, knob="density").turned(0.25).density == 0.25
 
 
@@ -160,10 +159,11 @@ def test_recipes_suit_the_model():
 
 
 def test_what_was_done_is_said():
-    recipe = Recipe(0.01, density=0.125, entries=16, fineness=-2)
+    recipe = Recipe(0.01, density=0.125, entries=16, fineness=math.log(4))
     assert recipe.words() == "pruned to 12.5%, shared, stored to 0.01 nats"
     assert recipe.to_dict() == {
-        "what": recipe.words(), "tolerance": 0.01, "density": 0.125, "rate": 1.0, "components": 4,
+        "what": recipe.words(), "tolerance": 0.01, "density": 0.125, "rate": 0.25,
+        "components": 16,
     }  # fmt: skip
     assert Recipe().to_dict() == {"what": "as it is"}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from pocketbayes.cells import filled_cells, made_grid
+from pocketbayes.cells import cell_numbers, filled_cells, made_grid
 from pocketbayes.rate_distortion import (
     Codebook,
     Statistics,
@@ -77,6 +77,30 @@ def test_each_alternation_lowers_the_cost(seed, rate):
         mine = refitted(data, choice, 8)
         assert mine.share.sum() == pytest.approx(1)
     assert all(b <= a + 1e-9 * abs(a) + 1e-9 for a, b in itertools.pairwise(costs))
+
+
+def test_statistics_of_cells_are_those_of_their_points():
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 40_000, generator=generator).double()
+    mean, log_std = 0.3 + 0.05 * a, -4 + 0.05 * b + 0.05 * a
+    grid = made_grid(mean, log_std, 4)
+    cells = filled_cells(mean, log_std, grid)
+    row = np.searchsorted(cells.number, cell_numbers(mean, log_std, grid).long().numpy())
+    p, mu = (-2 * log_std).exp().numpy(), mean.numpy()
+    wanted = (p, p * mu, (p * mu**2 - np.log(p) - 1) / 2)
+    for got, values in zip(statistics_of(cells)[1:], wanted, strict=True):
+        np.testing.assert_allclose(got, np.bincount(row, values) / np.bincount(row), rtol=1e-3)
+
+
+def test_weights_that_stay_whole_do_not_shape_the_table():
+    mean, std = posterior()
+    mean[:2000], std[:2000] = torch.linspace(-0.5, 0.5, 2000), 1e-6
+    grid = made_grid(mean, std.log(), 256)
+    cells = filled_cells(mean, std.log(), grid)
+    data = statistics_of(cells)
+    books = [fitted_codebook(cells, 32, 0.1, limit=most).codebook for most in (5.0, np.inf)]
+    costs = [data.size @ np.minimum(chosen(data, book, 0.1)[1], 5.0) for book in books]
+    assert costs[0] < 0.9 * costs[1]
 
 
 def test_every_weight_gets_its_cheapest_entry():

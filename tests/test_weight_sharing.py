@@ -189,16 +189,14 @@ def test_when_all_stand_out_it_says_so():
 
 def test_rate_trades_bits_for_nats():
     mean, std, _ = cloud()
-    bits, nats, entries = [], [], []
+    bits, lost, entries = [], [], []
     for rate in (0.003, 0.03, 0.3):
         plan = planned_codebook(mean, std, 200, rate)
-        m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
-        ratio = (std / s).square()
-        nats.append(float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).mean() / 2))
+        lost.append(nats(mean, std, plan))
         bits.append(coded_bits(plan.label[is_plain(plan)], 200))
         entries.append(len(plan.mean))
     assert bits[0] > bits[1] > bits[2]
-    assert nats[0] < nats[1] < nats[2]
+    assert lost[0] < lost[1] < lost[2]
     assert entries[0] > entries[1] > entries[2]
 
 
@@ -244,21 +242,31 @@ def test_the_rate_for_a_size_is_the_smallest_that_fits(target):
     assert coded_bytes(planned_codebook(mean, std, 200, rate / 1.3)) > target
 
 
-def test_a_size_that_no_rate_comes_near_is_used_by_few_entries():
-    """Well determined weights: from 20 entries at one rate the table falls to one at the next."""
+@pytest.mark.parametrize("log_std", [-3.9, -12.0, -40.0])
+def test_a_size_is_used_however_well_weights_are_known(log_std):
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(2, 5000, generator=generator)
-    mean, std = 0.3 * normal[0], (0.3 * normal[1] - 3.9).exp()
+    mean, std = 0.3 * normal[0], (0.3 * normal[1] + log_std).exp()
     plan = planned(mean, std, components=200, objective="rate_distortion", target_bytes=1000)
     assert 700 < coded_bytes(plan) <= 1000
-    assert nats(mean, std, plan) < 0.8 * nats(mean, std, planned_codebook(mean, std, 1, 0.1))
+    assert nats(mean, std, plan) < 0.8 * nats(mean, std, planned_codebook(mean, std, 1, 1e60))
+
+
+def test_a_std_of_zero_is_a_very_small_one():
+    mean, std, _ = cloud(2000)
+    std[:3] = 0
+    plan = planned_codebook(mean, std, 50, 0.02)
+    assert np.isfinite(plan.mean).all()
+    assert np.isfinite(plan.std).all()
+    has_own = torch.from_numpy(plan.std)[plan.label[:3].long()] < 1e-30
+    assert (has_own | torch.isin(torch.arange(3), plan.outlier)).all()
 
 
 def nats(mean, std, plan):
-    """KL(q || entry), summed over all weights."""
+    """KL(entry || q), summed over all weights that share."""
     m, s = (torch.from_numpy(a)[plan.label.long()] for a in (plan.mean, plan.std))
-    ratio = (std / s).square()
-    return float((ratio + ((mean - m) / s).square() - 1 - ratio.log()).sum() / 2)
+    plain = is_plain(plan)
+    return float(kl_divergence(Normal(m, s), Normal(mean.double(), std.double()))[plain].sum())
 
 
 def test_a_size_below_the_smallest_table_is_refused():

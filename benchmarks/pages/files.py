@@ -109,10 +109,10 @@ def rate_curve() -> str:
         "## Bytes against nats\n\n"
         "Mean-field networks of 20,000 MNIST digits whose weights then share a table by rate and "
         "distortion, without training on; measured on 10,000 other training digits. The first "
-        "commit measures distortion as KL(weight || entry), the second as KL(entry || weight), whose "
+        "commit measures distortion as KL(weight || entry), the second as KL(entry || weight): its "
         "networks have the better NLL at every size and are surer; at the smallest sizes they are "
-        "far more accurate, at the largest not. A size is of "
-        f"labels and table; biases and header come on top.\n\n{origins(found)}\n" + table(head, lines)
+        "far more accurate, at the largest not. A size is of labels and table; biases and header "
+        f"come on top.\n\n{origins(found)}\n" + table(head, lines)
     )
 
 

@@ -20,9 +20,7 @@ from pocketbayes.rate_distortion import (
 from pocketbayes.weight_sharing import SIDE, Plan
 
 ENTRY_BITS = 64  # of the table: a mean and a log-std
-_WELL_USED = 0.7  # of the bytes that a table may take
-_NEARLY_NONE = 1e-3  # a rate that hardly matters
-_FEW = (2, 3, 4, 6, 8, 16)  # entries, where the rate alone does not use the bytes
+_MOST_LOG_RATE = 200.0
 
 
 def planned_codebook(
@@ -52,7 +50,7 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, mean: Tensor, std: Tensor, parts: Sequence[slice]) -> "_Places":
-        log_std = std.log()
+        log_std = _above_zero(std).log()
         grid = made_grid(mean, log_std, SIDE)
         parts = tuple(parts) or (slice(0, len(mean)),)
         tensors = tuple(filled_cells(mean[part], log_std[part], grid) for part in parts)
@@ -60,7 +58,7 @@ class _Places(NamedTuple):
 
 
 def _planned(mean: Tensor, std: Tensor, places: _Places, entries: int, rate: float) -> Plan:
-    limit = _nats_of_whole(len(mean), rate)
+    limit, std = _nats_of_whole(len(mean), rate), _above_zero(std)
     tables = fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance=2e-5)
     label, dear = [], []
     for number, (part, cells) in enumerate(zip(places.parts, places.tensors, strict=True)):
@@ -73,6 +71,11 @@ def _planned(mean: Tensor, std: Tensor, places: _Places, entries: int, rate: flo
     book = tables.codebook
     root = np.sqrt(book.variance)
     return Plan(book.mean, root, torch.cat(label), outlier, none, pair, blank, None, rate)
+
+
+def _above_zero(std: Tensor) -> Tensor:
+    """Stds with logarithms: those of half-precision weights may have become 0."""
+    return std.clamp_min(torch.finfo(std.dtype).tiny)
 
 
 def bits_of_whole(weights: int) -> float:
@@ -90,53 +93,26 @@ def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: f
     table = torch.from_numpy(
         np.stack([codebook.mean, codebook.variance, -rate * np.log(codebook.share)], 1)
     ).to(mean.device)
-    found = torch.empty(len(mean), dtype=torch.float32, device=mean.device)
+    found = torch.empty(len(mean), dtype=torch.float64, device=mean.device)
     for part in chunks(len(mean)):
         m, v, index = table[label[part].long()].unbind(1)
         s2 = std[part].double().square()
         divergence = ((v + (mean[part].double() - m).square()) / s2 - 1 + (s2 / v).log()) / 2
-        found[part] = (divergence + index).float()
+        found[part] = divergence + index
     return found
 
 
 def planned_to_fit(
     mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
 ) -> Plan:
-    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes.
-
-    At some rate a table of many entries falls to one, and no rate makes use of the bytes in
-    between. Then tables of few entries are tried, and the one that loses the fewest nats is taken.
-    """
+    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes."""
     places = _Places.of(mean, std, parts)
-    entries, rate = _settings_that_fit(places, entries, target)
-    while True:  # cells are coarser than weights, and know of no outliers
+    rate = _rate_for_bytes(places, entries, target)
+    while True:  # cells are coarser than weights
         plan = _planned(mean, std, places, entries, rate)
         if coded_bytes(plan, places.parts) <= target:
             return plan
         rate *= 1.05
-
-
-def _settings_that_fit(places: _Places, entries: int, target: int) -> tuple[int, float]:
-    """Entries and rate of a table that fits."""
-    rate = _rate_for_bytes(places, entries, target)
-    bits, lost = _on_cells(places, entries, rate)
-    if bits >= _WELL_USED * 8 * target:
-        return entries, rate
-    found = [(lost, entries, rate)]
-    for few in _few_entries(places, entries, target):
-        rate = _rate_for_bytes(places, few, target)
-        found.append((_on_cells(places, few, rate)[1], few, rate))
-    return min(found)[1:]
-
-
-def _few_entries(places: _Places, entries: int, target: int) -> list[int]:
-    """The most entries that fit at nearly no rate, and the fewest that need one."""
-    fitting: list[int] = []
-    for few in (n for n in _FEW if n < entries):
-        if _bits_on_cells(places, few, _NEARLY_NONE) > 8 * target:
-            return [*fitting[-1:], few]
-        fitting.append(few)
-    return fitting[-1:]
 
 
 def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
@@ -163,11 +139,13 @@ def rate_for_bytes(
 
 def _rate_for_bytes(places: _Places, entries: int, target: int, steps: int = 10) -> float:
     low, high = log(1e-5), log(1e3)
-    if _bits_on_cells(places, entries, np.exp(high)) > 8 * target:
-        weights = int(places.cells.size.sum())
-        raise PocketBayesError(
-            f"target_bytes={target} is less than the smallest table for {weights} weights"
-        )
+    while _bits_on_cells(places, entries, np.exp(high)) > 8 * target:
+        if 8 * target < ENTRY_BITS or high > _MOST_LOG_RATE:
+            weights = int(places.cells.size.sum())
+            raise PocketBayesError(
+                f"target_bytes={target} is less than the smallest table for {weights} weights"
+            )
+        low, high = high, high + log(1e3)
     for _ in range(steps):
         middle = (low + high) / 2
         fits = _bits_on_cells(places, entries, np.exp(middle)) <= 8 * target
@@ -176,23 +154,17 @@ def _rate_for_bytes(places: _Places, entries: int, target: int, steps: int = 10)
 
 
 def _bits_on_cells(places: _Places, entries: int, rate: float) -> float:
-    return _on_cells(places, entries, rate)[0]
-
-
-def _on_cells(places: _Places, entries: int, rate: float) -> tuple[float, float]:
-    """Bits of labels, table and weights that stay whole, and nats per weight lost by the others."""
+    """Bits of labels, table and weights that stay whole."""
     weights = int(places.cells.size.sum())
     limit = _nats_of_whole(weights, rate)
     tables = fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance=1e-4)
-    bits, lost = float(ENTRY_BITS * len(tables.codebook.share)), 0.0
+    bits = float(ENTRY_BITS * len(tables.codebook.share))
     for number, cells in enumerate(places.tensors):
         book = tables.of(number)
         choice, cost = chosen(statistics_of(cells), book, rate)
-        is_shared = cost <= limit
-        label = -np.log(book.share)[choice]
-        bits += float(cells.size @ np.where(is_shared, label / log(2), bits_of_whole(weights)))
-        lost += float(cells.size @ np.where(is_shared, cost - rate * label, 0.0))
-    return bits, lost / weights
+        label = -np.log2(book.share)[choice]
+        bits += float(cells.size @ np.where(cost <= limit, label, bits_of_whole(weights)))
+    return bits
 
 
 def coded_bits(label: Tensor, entries: int) -> float:
@@ -205,4 +177,4 @@ def coded_bits(label: Tensor, entries: int) -> float:
 def nearest_entries(mean: Tensor, std: Tensor, table: Codebook, rate: float) -> Tensor:
     """The entry of least KL(N_k || q_i) - rate log pi_k for every weight."""
     places = _Places.of(mean, std, ())
-    return assigned_entries(mean, std, table, rate, places.grid, places.cells)
+    return assigned_entries(mean, _above_zero(std), table, rate, places.grid, places.cells)

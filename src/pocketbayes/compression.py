@@ -55,15 +55,11 @@ class Traits:
 class Recipe:
     """One way to a smaller file.
 
-    A table is made smaller first by a higher rate, up to 1, and then by fewer entries: from some
-    rate on, a network whose weights are well determined would fall from many entries to one.
-
     Attributes:
         tolerance: of the file, in nats per weight; None: as ever.
         density: share of the weights that pruning keeps; None: all.
         entries: of the table that the weights share, at most; None: they do not share.
-        fineness: of sharing: minus the logarithm of the rate or, below 0, the logarithm, to base
-            2, of the part of the entries that is left.
+        fineness: of sharing: minus the logarithm of the rate.
         knob: the field that a search may turn until the file just fits; "": none.
     """
 
@@ -81,12 +77,7 @@ class Recipe:
     @property
     def rate(self) -> float:
         """Of sharing: nats of KL that a nat of label is worth; see `Sharing`."""
-        return math.exp(-max(0.0, self.fineness))
-
-    @property
-    def components(self) -> int:
-        """Of sharing: entries of the table that are left."""
-        return max(1, round((self.entries or 1) * 2 ** min(0.0, self.fineness)))
+        return math.exp(-self.fineness)
 
     @property
     def setting(self) -> float:
@@ -108,7 +99,7 @@ class Recipe:
         """What was set, and the words for it."""
         found = {"tolerance": self.tolerance, "density": self.density}
         if self.entries is not None:
-            found |= {"rate": self.rate, "components": self.components}
+            found |= {"rate": self.rate, "components": self.entries}
         return {"what": self.words()} | {k: v for k, v in found.items() if v is not None}
 
 

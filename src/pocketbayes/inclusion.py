@@ -16,6 +16,7 @@ MOST_LOG_ODDS = 12.0
 LEAST_INCLUSION = 1 / (1 + exp(MOST_LOG_ODDS))
 # Of switches that are drawn in training: the noise in their optima grows like 1 / (p (1 - p)).
 MOST_DRAWN_LOG_ODDS = 5.0
+_MOST_LOG_PRECISION = 40.0  # its square still is a float32
 
 
 def bernoulli_kl(log_odds: Tensor, prior_log_odds: Tensor) -> Tensor:
@@ -62,7 +63,8 @@ def density_ratio(mean: Tensor, log_std: Tensor, slab_std: Tensor) -> Tensor:
     The gain of a switch less its KL, wherever q is the best Gaussian and the loss quadratic (Dickey
     1971): how much less likely 0 became by looking at the data.
     """
-    return (mean * torch.exp(-log_std)).square() / 2 + log_std - slab_std.log()
+    signal = mean * torch.exp((-log_std).clamp_max(_MOST_LOG_PRECISION))
+    return signal.square() / 2 + log_std - slab_std.log()
 
 
 def log_odds_of(probability: float) -> float:

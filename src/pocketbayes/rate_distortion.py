@@ -89,7 +89,7 @@ def fitted_codebook(
     Alternation ends in the optimum next to its start: of those from several starts, the best.
 
     Args:
-        cells: weights in the (mean, std) plane.
+        cells: weights in the (mean, log std) plane.
         entries: at most; the rate decides how many are left.
         rate: nats of KL that one nat of index is worth; 0 ignores the index.
         tensors: the same weights, tensor by tensor; without them all are one.

@@ -28,7 +28,7 @@ from pocketbayes.norms import refresh_norms_
 from pocketbayes.pruning import prune_
 
 _EVALUATION_BATCH = 500
-_FINEST = -math.log(1e-5)
+_COARSEST, _FINEST = -math.log(1e6), -math.log(1e-5)
 _LEAST_DENSITY = 1e-4
 _TRIES = 4
 _STD_LR = 1e-2
@@ -156,7 +156,7 @@ class Workshop:
     def _bounds(self, recipe: Recipe) -> tuple[float, float]:
         """Between which its knob may stand."""
         if recipe.knob == "fineness":
-            return -math.log2(recipe.entries or 1), _FINEST
+            return _COARSEST, _FINEST
         whole = self.traits.density
         return min(_LEAST_DENSITY, whole), whole
 
@@ -207,7 +207,7 @@ class Workshop:
         """The method that shares as the recipe says."""
         return Sharing(
             objective="rate_distortion",
-            components=recipe.components,
+            components=recipe.entries or 1,
             rate=recipe.rate,
             lr=self.lr,
             std_lr=_STD_LR,

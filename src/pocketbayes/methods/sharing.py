@@ -43,7 +43,7 @@ class Sharing(VariationalMethod):
     Attributes:
         components: entries of the table at most. The paper: 2,000 and 6,000.
         objective: "mixture" (the paper's), or "rate_distortion": each weight takes the entry of
-            least KL(q || entry) - rate log share, so that the file gets small; no blends.
+            least KL(entry || q) - rate log share, so that the file gets small; no blends.
         draw: "independent" (each weight its own draw), or "shared" (one draw per entry and pass:
             far fewer random numbers, but fully correlated weights; train with it, too).
         outlier_mean: larger absolute means stay whole. The paper: 0.2. None: no limit.

@@ -46,10 +46,11 @@ class SpikeSlab(VariationalMethod):
         initial_inclusion: probability that a switch is on at first. None: 0.98, and 0.5 with
             spike="gaussian", whose weights would spread over the slab while p is near 1, which
             then is reason enough for p to stay there.
-        optimum: how the optimum of a switch is found: "gradient", by the formula above with the
-            gain's gradient, averaged over batches; or "density", logit p = logit inclusion +
-            log slab(0) - log q(0): without noise, and the same where the loss is quadratic, so
-            for networks that fit already. A gaussian spike has an optimum of its own.
+        optimum: how the optimum of a switch is found: "gradient", by logit inclusion - KL + gain /
+            beta with the gain's gradient, averaged over batches; or "density", by logit
+            inclusion + log slab(0) - log q(0): without noise, and the same where the loss is
+            quadratic, so for networks that fit already; of inputs and outputs it leaves out how
+            their weights act together. A gaussian spike has an optimum of its own.
         hold: share of training before switches move; the network must fit first.
         step: part of the way to its optimum that a switch goes in one optimiser step.
         averaging: weight of the past in the running mean of optima.
@@ -183,9 +184,9 @@ class SpikeSlab(VariationalMethod):
 
         A mean of optima, weighted by beta: while that is small they are mostly noise.
         """
-        most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
         if isinstance(q, NarrowSpike):
             return q.best_log_odds()
+        most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
         if self.optimum == "density":
             return q.log_odds_by_density().clamp_(-most, most)
         found = stationary_log_odds(q.log_odds, slope.div_(beta)).mul_(beta)

@@ -141,8 +141,9 @@ class SpikeSlab(Posterior):
 
     def log_odds_by_density(self) -> Tensor:
         """Logit of the prior + log slab(0) - log q(0), summed over the weights of each switch."""
-        ratio = density_ratio(self.mean, self.log_std, self.prior(None))
-        return self.prior_log_odds + self.of_groups(ratio.to(self.log_odds.dtype))
+        values = (self.mean, self.log_std, self.prior(None))
+        ratio = density_ratio(*(value.to(self.log_odds.dtype) for value in values))
+        return self.prior_log_odds + self.of_groups(ratio)
 
     def of_groups(self, values: Tensor) -> Tensor:
         """Sums of one value per weight over the weights of each switch."""
