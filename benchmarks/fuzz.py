@@ -10,6 +10,7 @@ atheris (`pip install atheris`) the bytes are chosen by what they reach in the l
 """
 
 import argparse
+import io
 import json
 import math
 import os
@@ -31,6 +32,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.codec.container import packed, unpacked
+from pocketbayes.codec.stretches import stretch_of
 from pocketbayes.methods import METHODS
 from pocketbayes.models import build_network
 
@@ -101,17 +103,19 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     kind = chance.choice(("bytes", "description", "description", "section", "section", "section"))
     if kind == "bytes":
         return harmed(data, chance)
-    file = unpacked(data)
+    file = unpacked(io.BytesIO(data))
     description = json.loads(json.dumps(file.description))
     description.pop("sha256")
-    sections = {name: tensor.numpy().tobytes() for name, tensor in file.sections.items()}
+    sections = {name: bytes(section.read()) for name, section in file.sections.items()}
     for _ in range(chance.randint(1, 3)):
         if kind == "section":
             name = chance.choice(sorted(sections))
             sections[name] = harmed(sections[name], chance) or bytes(1)
         else:
             altered(description, chance)
-    return b"".join(packed(description, sections)[0])
+    stretches = {name: stretch_of(section) for name, section in sections.items()}
+    head, _ = packed(description, stretches)
+    return head + b"".join(sections[name] for name in sorted(sections))
 
 
 def harmed(data: bytes, chance: random.Random) -> bytes:

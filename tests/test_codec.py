@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import hashlib
+import io
 import json
 import math
 import os
@@ -352,9 +353,13 @@ def test_no_flipped_bit_goes_unnoticed(good, tmp_path_factory, data):
 
 
 def opened(good):
-    file = unpacked(good)
+    file = unpacked(io.BytesIO(good))
     description = {k: v for k, v in file.description.items() if k != "sha256"}
     return file, copy.deepcopy(description)
+
+
+def tensors_of(sections):
+    return {k: torch.tensor(list(v.read()), dtype=torch.uint8) for k, v in sections.items()}
 
 
 def sealed(description, sections):
@@ -374,15 +379,14 @@ def forged(good, change):
     change(description, arrays)
     families = description.get("posteriors")
     families = families if isinstance(families, dict) else {}
-    made = coded(arrays, families, Options(1e-3, lossless=True))
-    sections = {k: torch.tensor(list(v), dtype=torch.uint8) for k, v in made.sections.items()}
-    return sealed(description | made.description, sections)
+    made = coded(arrays, families, Options(1e-3, lossless=True), io.BytesIO())
+    return sealed(description | made.description, tensors_of(made.sections))
 
 
 def crafted(good, change):
     """A file with a right checksum and coded bytes of an attacker's choice."""
     file, description = opened(good)
-    sections = {name: tensor.clone() for name, tensor in file.sections.items()}
+    sections = tensors_of(file.sections)
     change(description, sections)
     return sealed(description, sections)
 
@@ -588,6 +592,29 @@ def test_a_small_file_takes_no_more_memory_than_it_says(good_small, tmp_path):
     try:
         pb.inspect(tmp_path / "m.pocket")
         assert tracemalloc.get_traced_memory()[1] < 1.2 * count
+    finally:
+        tracemalloc.stop()
+
+
+def wide():
+    return nn.Sequential(*(nn.Linear(900, 900, bias=False) for _ in range(4)))
+
+
+@pytest.mark.parametrize("options", [{}, {"lossless": True}], ids=str)
+def test_saving_and_loading_take_half_the_memory_of_the_model_on_top(options, tmp_path):
+    torch.manual_seed(0)
+    model = pb.bayesianize_(wide())
+    for _, q in pb.named_posteriors(model):
+        q.mean.data.normal_(0, 0.01)
+        q.log_std.data.normal_(-4, 0.3)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    tracemalloc.start()
+    try:
+        pb.save(model, tmp_path / "m.pocket", **options)
+        assert tracemalloc.get_traced_memory()[1] < 0.5 * size
+        tracemalloc.reset_peak()
+        pb.load(tmp_path / "m.pocket", wide())
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * size
     finally:
         tracemalloc.stop()
 

@@ -6,13 +6,25 @@ the literals. So no table of frequencies is stored, and none has to be trusted.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.rans import PER_LANE, TOTAL, Decoder, Ids, Shares, blocks_of, encoded
-from pocketbayes.codec.tokens import MOST, Integers, joined, narrow, pieces, split
+from pocketbayes.codec.stretches import Data, Stretch, in_memory
+from pocketbayes.codec.tokens import (
+    MOST,
+    Integers,
+    Lazy,
+    Run,
+    found,
+    in_one_row,
+    joined,
+    narrow,
+    pieces,
+    split,
+)
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
@@ -23,6 +35,8 @@ _WIDEST = 1 << 16  # range of values that are counted in a table
 _LANES_SHARE = 0.001  # of the bytes, that may go into states of lanes
 _MOST_LANES, _USUAL_LANES = 1 << 20, 1024
 _PIECE = 1 << 16  # symbols that are coded at a time
+
+Row = TypeVar("Row", memoryview, Stretch)
 
 
 class Statistics:
@@ -40,7 +54,7 @@ class Statistics:
             count = self._count * _REMEMBERED // total
             self._keep(np.flatnonzero(count), count)
 
-    def learn(self, values: Integers) -> None:
+    def learn(self, values: Run) -> None:
         """Counts the values of one block."""
         seen, times = counted(values)
         known = np.union1d(self.known, seen)
@@ -91,43 +105,61 @@ def apportioned(weight: Integers) -> Integers:
 
 
 class Coded(NamedTuple):
-    """What becomes of integers: bytes, and the least that their frequencies would have allowed."""
+    """Bytes in pieces, to be taken once, and the fewest that the numbers' frequencies allow."""
 
-    data: bytes
+    pieces: Iterable[bytes | memoryview]
+    size: int
     bound: float
+
+    @property
+    def data(self) -> bytes:
+        """The pieces in one."""
+        return b"".join(self.pieces)
 
 
 class Block(NamedTuple):
     """Values, and what was known and expected before they were seen."""
 
-    values: Integers
+    values: Run
     known: Integers
     shares: Shares
 
 
-def coded_integers(runs: Iterable[Integers], smooth: bool = True) -> Coded:
+def coded_integers(runs: Iterable[Run], smooth: bool = True) -> Coded:
     """All runs as bytes. Their lengths are not stored: the decoder must know them.
 
     Args:
         runs: integers below 2^52 whose frequencies may differ from run to run; each is taken once.
         smooth: near values are about as frequent, so that a few tokens do; labels are not so.
     """
-    kept, extras, bound = [], [], 0.0
-    for run in runs:
-        bound += entropy_bytes(run)
-        tokens, extra = split(run) if smooth else (narrow(run), b"")
-        kept.append(tokens)
-        extras.append(extra)
+    kept, extras, bound = _tokens(runs, smooth)
     lanes, literals = _lanes(sum(map(len, kept)), bound), list[bytes]()
-    states, words = encoded(_symbols(list(_blocks(kept, lanes)), lanes, literals), lanes)
+    blocks = list(_blocks(kept, lanes))
+    del kept  # so that every run goes with its first block, the last to be coded
+    states, words = encoded(_symbols(blocks, lanes, literals), lanes)
     unknown = b"".join(literals[::-1])
     head = np.array([lanes, sum(map(len, words)), len(unknown)], "<u4").tobytes()
+    rows = (w.astype("<u4", copy=False).view(np.uint8).data for w in words)
     coded: list[bytes | memoryview] = [head, states.astype("<u8").tobytes()]
-    coded += [w.astype("<u4", copy=False).data for w in words]
-    return Coded(b"".join([*coded, unknown, *extras]), bound)
+    coded += [*rows, unknown, *extras]
+    return Coded(coded, sum(map(len, coded)), bound)
 
 
-def _blocks(runs: Iterable[Integers], lanes: int) -> Iterator[Block]:
+def _tokens(runs: Iterable[Run], smooth: bool) -> tuple[list[Run], list[bytes], float]:
+    """What is coded of the runs, the bits that this leaves open, and the least bytes for all."""
+    kept, extras, bound = list[Run](), list[bytes](), 0.0
+    for run in runs:
+        bound += entropy_bytes(run)
+        if smooth:
+            tokens, extra = split(found(run))
+            kept.append(tokens)
+            extras.append(extra)
+        else:
+            kept.append(run if isinstance(run, Lazy) else narrow(run))
+    return kept, extras, bound
+
+
+def _blocks(runs: Iterable[Run], lanes: int) -> Iterator[Block]:
     """What the decoder will know when it comes to each block."""
     statistics = Statistics()
     for run in runs:
@@ -145,38 +177,36 @@ def _symbols(
     while blocks:
         values, known, shares = blocks.pop()
         for low in range((len(values) - 1) // size * size, -1, -size):
-            ids, new = numbered(values[low : low + size], known)
+            piece = found(values[low : low + size])
+            ids, new = numbered(piece, known)
             if new.any():
-                literals.append(varints(values[low : low + size][new]))
+                literals.append(varints(piece[new]))
             yield ids, shares
 
 
 class Reader:
     """Takes run after run out of the bytes that `coded_integers` made of them."""
 
-    def __init__(self, data: bytes | memoryview, smooth: bool = True) -> None:
+    def __init__(self, data: Data, smooth: bool = True) -> None:
         self._decoder, self._literals, self._extras = _opened(data)
         self._statistics, self._smooth, self._at = Statistics(), smooth, 0
 
     def take(self, length: int) -> Integers:
         """The next run, in as little memory as will do."""
-        self._decoder.require(length)
-        self._statistics.begin_run()
-        run: Integers = np.empty(length, np.int8)
-        for place in blocks_of(length, _block_sizes(self._decoder.lanes)):
-            values = self._block(place.stop - place.start)
-            self._statistics.learn(values)
-            values = narrow(values)
-            if values.itemsize > run.itemsize:
-                run = run.astype(values.dtype)
-            run[place] = values
+        run = in_one_row(self.blocks(length), length)
         if self._smooth:
             run, self._extras = joined(run, self._extras)
         return run
 
-    def _block(self, count: int) -> Integers:
+    def blocks(self, length: int) -> Iterator[Integers]:
+        """The next run, block by block; of what is smooth, its tokens."""
+        self._decoder.require(length)
+        self._statistics.begin_run()
+        return map(self._block, blocks_of(length, _block_sizes(self._decoder.lanes)))
+
+    def _block(self, place: slice) -> Integers:
         known = self._statistics.known
-        ids = self._decoder.take(count, self._statistics.shares())
+        ids = self._decoder.take(place.stop - place.start, self._statistics.shares())
         new = np.flatnonzero(ids == len(known))
         literals = self._literals[self._at : self._at + len(new)]
         if len(literals) < len(new):
@@ -184,6 +214,7 @@ class Reader:
         values = np.append(known, 0)[ids]
         values[new] = literals
         self._at += len(new)
+        self._statistics.learn(values)
         return values
 
     def finish(self) -> None:
@@ -193,9 +224,7 @@ class Reader:
             raise FormatError("its coded numbers have literals or extra bits too many")
 
 
-def decoded_integers(
-    data: bytes | memoryview, lengths: Iterable[int], smooth: bool = True
-) -> Iterator[Integers]:
+def decoded_integers(data: Data, lengths: Iterable[int], smooth: bool = True) -> Iterator[Integers]:
     """The runs again, one by one. The last is followed by a check of the end: take them all."""
     reader = Reader(data, smooth)
     for length in lengths:
@@ -203,9 +232,9 @@ def decoded_integers(
     reader.finish()
 
 
-def _opened(data: bytes | memoryview) -> tuple[Decoder, Integers, memoryview]:
+def _opened(data: Data) -> tuple[Decoder, Integers, memoryview]:
     """The decoder of some bytes, the literals behind it, and the extra bits behind those."""
-    head, rest = cut(memoryview(data), 12)
+    head, rest = cut(in_memory(data), 12)
     lanes, words, literals = (int(n) for n in np.frombuffer(head, "<u4"))
     if not 0 < lanes <= _MOST_LANES:
         raise FormatError("its coded numbers have no lane, or too many")
@@ -218,29 +247,41 @@ def _opened(data: bytes | memoryview) -> tuple[Decoder, Integers, memoryview]:
     return Decoder(np.frombuffer(states, "<u8"), np.frombuffer(coded, "<u4")), known, rest
 
 
-def cut(data: memoryview, size: int) -> tuple[memoryview, memoryview]:
+def cut(data: Row, size: int) -> tuple[Row, Row]:
     """The first bytes, and the others."""
     if len(data) < size:
         raise FormatError("its coded numbers are cut short")
     return data[:size], data[size:]
 
 
-def entropy_bytes(run: Integers) -> float:
+def entropy_bytes(run: Run) -> float:
     """n H / 8: the least bytes for a run in which each value is as frequent as it is here."""
     times = counted(run)[1]
     return float((times * np.log2(len(run) / times)).sum()) / 8 if len(run) else 0.0
 
 
-def counted(values: Integers) -> tuple[Integers, Integers]:
+def counted(values: Run) -> tuple[Integers, Integers]:
     """The distinct values, rising, and how often each occurs."""
+    if isinstance(values, Lazy):
+        values.counts = values.counts or _together([counted(row) for row in values.rows()])
+        return values.counts
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if high - low > _WIDEST:
         return np.unique(values, return_counts=True)
     times = np.zeros(high - low + 1, np.int64)
     for piece in pieces(len(values)):
-        times += np.bincount(values[piece].astype(np.int64) - low, minlength=len(times))
+        times += np.bincount(np.subtract(values[piece], low, dtype=np.int64), minlength=len(times))
     there = np.flatnonzero(times)
     return there + low, times[there]
+
+
+def _together(counts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+    """The values of several rows, and how often each occurs in all of them."""
+    none = np.empty(0, np.int64)
+    seen, place = np.unique(np.concatenate([none, *(v for v, _ in counts)]), return_inverse=True)
+    times = np.zeros(len(seen), np.int64)
+    np.add.at(times, place, np.concatenate([none, *(t for _, t in counts)]))
+    return seen, times
 
 
 def _lanes(count: int, bound: float) -> int:

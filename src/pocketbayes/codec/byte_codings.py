@@ -1,88 +1,103 @@
 """Codings of values by their bytes, and of floats as halves."""
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, cut, entropy_bytes
 from pocketbayes.codec.arrays import storage_type
-from pocketbayes.codec.jobs import Array, Arrays, Coding, Data, Job
-from pocketbayes.codec.tokens import Integers, pieces
+from pocketbayes.codec.jobs import Array, Arrays, Coding, Job
+from pocketbayes.codec.stretches import Data, stretch_of
+from pocketbayes.codec.tokens import Integers, Lazy, pieces
 from pocketbayes.errors import FormatError
 
 
 def _encode_planes(arrays: Arrays, job: Job) -> Coded | None:
     """Planes that are noise stay as they are; a byte for each plane says which."""
-    planes = list(_planes(arrays, job))
+    planes = [_plane(arrays, job, width, byte) for width in _counts(job) for byte in range(width)]
     noise = [entropy_bytes(plane) > 0.97 * len(plane) for plane in planes]
-    kept = [plane for plane, n in zip(planes, noise, strict=True) if n]
     coded = coded_integers((p for p, n in zip(planes, noise, strict=True) if not n), False)
-    rest = sum(map(len, kept))
-    return Coded(
-        b"".join([bytes(noise), *(plane.data for plane in kept), coded.data]),
-        len(planes) + rest + coded.bound,
-    )
+    kept = [plane for plane, n in zip(planes, noise, strict=True) if n]
+    plain = (row.data for plane in kept for row in plane.rows())
+    rest = len(planes) + sum(map(len, kept))
+    return Coded(chain([bytes(noise)], plain, coded.pieces), rest + coded.size, rest + coded.bound)
 
 
-def _planes(arrays: Arrays, job: Job) -> Iterator[NDArray[np.uint8]]:
-    for width in _widths(job):
-        those = [a for a, spec in zip(arrays, job.specs, strict=True) if spec.item_bytes == width]
-        for byte in range(width):
-            yield np.concatenate([a.view(np.uint8)[byte::width] for a in those])
+def _counts(job: Job) -> dict[int, int]:
+    """How many values of each width there are."""
+    widths = sorted({spec.item_bytes for spec in job.specs})
+    return {w: sum(s.numel for s in job.specs if s.item_bytes == w) for w in widths}
 
 
-def _widths(job: Job) -> list[int]:
-    return sorted({spec.item_bytes for spec in job.specs})
+def _plane(arrays: Arrays, job: Job, width: int, byte: int) -> Lazy:
+    """One byte of each value that has so many."""
+    those = [a for a, spec in zip(arrays, job.specs, strict=True) if spec.item_bytes == width]
+    ends = [*accumulate(map(len, those))]
+
+    def part(begin: int, end: int) -> NDArray[np.uint8]:
+        rows = []
+        for number in range(bisect_right(ends, begin), bisect_left(ends, end) + 1):
+            row, first = those[number], ends[number] - len(those[number])
+            rows.append(row[max(0, begin - first) : end - first].view(np.uint8)[byte::width])
+        return np.concatenate(rows)
+
+    return Lazy(part, 0, ends[-1])
 
 
 def _decode_planes(data: Data, job: Job) -> Iterator[Array]:
-    counts = {w: sum(s.numel for s in job.specs if s.item_bytes == w) for w in _widths(job)}
-    lengths = [count for width, count in counts.items() for _ in range(width)]
-    noise, rest = cut(memoryview(data), len(lengths))
+    places = [(width, byte) for width in _counts(job) for byte in range(width)]
+    first, rest = cut(stretch_of(data), len(places))
+    noise = first.read()
     if any(flag > 1 for flag in noise):
         raise FormatError("a plane is neither coded nor as it is")
     plain = []
-    for count, flag in zip(lengths, noise, strict=True):
-        here, rest = cut(rest, count if flag else 0)
+    for (width, _), flag in zip(places, noise, strict=True):
+        here, rest = cut(rest, _counts(job)[width] if flag else 0)
         plain.append(here)
     reader = Reader(rest, False)
-    planes = [np.frombuffer(here, np.uint8) if flag else _bytes(reader.take(count))
-              for here, flag, count in zip(plain, noise, lengths, strict=True)]  # fmt: skip
+    arrays = [np.empty(spec.numel, storage_type(spec)) for spec in job.specs]
+    for (width, byte), here, flag in zip(places, plain, noise, strict=True):
+        plane = here.chunks() if flag else map(_bytes, reader.blocks(_counts(job)[width]))
+        homes = (a.view(np.uint8)[byte::width] for a in arrays if a.itemsize == width)
+        _put_(homes, (np.frombuffer(row, np.uint8) for row in plane))
     reader.finish()
-    return _woven(planes, counts, job)
+    return iter(arrays)
 
 
-def _bytes(run: Integers) -> NDArray[np.uint8]:
-    if len(run) and not 0 <= int(run.min()) <= int(run.max()) <= 255:
+def _bytes(row: Integers) -> NDArray[np.uint8]:
+    if len(row) and not 0 <= int(row.min()) <= int(row.max()) <= 255:
         raise FormatError("a byte is out of bounds")
-    return run.astype(np.uint8)
+    return row.astype(np.uint8)
 
 
-def _woven(planes: list[NDArray[np.uint8]], counts: dict[int, int], job: Job) -> Iterator[Array]:
-    """Values from the planes of each width, array by array."""
-    left, at = iter(planes), dict.fromkeys(counts, 0)
-    whole = {width: [next(left) for _ in range(width)] for width in counts}
-    for spec in job.specs:
-        width = spec.item_bytes
-        low, at[width] = at[width], at[width] + spec.numel
-        values = np.stack([plane[low : at[width]] for plane in whole[width]], 1)
-        yield values.reshape(-1).view(storage_type(spec))
+def _put_(homes: Iterator[NDArray[np.uint8]], rows: Iterable[NDArray[np.uint8]]) -> None:
+    """Fills one home after the other with what stands in the rows."""
+    home = np.empty(0, np.uint8)
+    for row in rows:
+        while len(row):
+            while not len(home):
+                home = next(homes)
+            count = min(len(row), len(home))
+            home[:count] = row[:count]
+            home, row = home[count:], row[count:]
 
 
 def _encode_raw(arrays: Arrays, job: Job) -> Coded:
-    data = b"".join(a.data for a in arrays)
-    return Coded(data, float(len(data)))
+    size = sum(a.nbytes for a in arrays)
+    return Coded((a.view(np.uint8).data for a in arrays), size, float(size))
 
 
 def _decode_raw(data: Data, job: Job) -> Iterator[Array]:
     sizes = [spec.numel * spec.item_bytes for spec in job.specs]
     if len(data) != sum(sizes):
         raise FormatError(f"it has {len(data)} bytes; its arrays take {sum(sizes)}")
-    rest = memoryview(data)
+    rest = stretch_of(data)
     for size, spec in zip(sizes, job.specs, strict=True):
         here, rest = cut(rest, size)
-        yield np.frombuffer(here, storage_type(spec)).copy()
+        yield np.frombuffer(here.read(), storage_type(spec)).copy()
 
 
 def _halves(arrays: Arrays, job: Job) -> Arrays | None:

@@ -6,17 +6,22 @@ what the closed tables of families and networks hold.
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import safetensors.torch
 from torch import Tensor
 
 from pocketbayes.checkpoints import write_atomically
-from pocketbayes.errors import FormatError
+from pocketbayes.codec.stretches import Stretch
+from pocketbayes.errors import FormatError, PocketBayesError
 
 VERSION = 2
 _READ = (1, 2)
@@ -27,10 +32,11 @@ _LONGEST_HEADER = 100_000_000  # bytes: the bound of safetensors
 
 @dataclass(frozen=True)
 class Container:
-    """The parts of one file; `sections` may be taken out."""
+    """The parts of one file: its sections or, of version 1, its tensors, to be taken out."""
 
     description: dict[str, Any]
-    sections: dict[str, Tensor]
+    sections: Mapping[str, Stretch]
+    tensors: dict[str, Tensor]
     size: int
     sha256: str
 
@@ -40,24 +46,27 @@ class Container:
         return int(self.description["version"])
 
 
-def packed(
-    description: dict[str, Any], sections: Mapping[str, bytes]
-) -> tuple[list[bytes], Container]:
-    """The file in pieces, and its description; equal content gives equal bytes."""
+def packed(description: dict[str, Any], sections: Mapping[str, Stretch]) -> tuple[bytes, Container]:
+    """What stands before the sections, and the whole; equal content gives equal bytes."""
     said = {"version": VERSION, "sha256": _NO_DIGEST} | description
     try:
         text = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise FormatError(f"the model's description is not JSON: {error}") from error
-    data = [sections[name] for name in sorted(sections)]
     head = _safetensors_header(text, sections)
-    digest = _sha256([head, *data])
-    pieces = [head.replace(_field(_NO_DIGEST), _field(digest), 1), *data]
+    digest = _sha256(chain([head], _in_order(sections)))
+    head = head.replace(_field(_NO_DIGEST), _field(digest), 1)
     known = json.loads(text) | {"sha256": digest}
-    return pieces, Container(known, {}, sum(map(len, pieces)), digest)
+    size = len(head) + sum(map(len, sections.values()))
+    return head, Container(known, sections, {}, size, digest)
 
 
-def _safetensors_header(text: str, sections: Mapping[str, bytes]) -> bytes:
+def _in_order(sections: Mapping[str, Stretch]) -> Iterator[memoryview]:
+    """The bytes of all sections, as they stand in the file."""
+    return chain.from_iterable(sections[name].chunks() for name in sorted(sections))
+
+
+def _safetensors_header(text: str, sections: Mapping[str, Stretch]) -> bytes:
     """As `safetensors.serialize` writes it, which would copy all sections twice."""
     header: dict[str, Any] = {"__metadata__": {_KEY: text}}
     end = 0
@@ -69,61 +78,112 @@ def _safetensors_header(text: str, sections: Mapping[str, bytes]) -> bytes:
     return len(coded).to_bytes(8, "little") + coded
 
 
-def unpacked(data: bytes) -> Container:
-    """The parts of a file's bytes, if every one of them is as it was written."""
-    try:
-        sections = safetensors.torch.load(data)
-    except Exception as error:  # the parser's own error, and unknown types of tensors
-        raise FormatError(f"not a safetensors file, or cut short: {error}") from error
-    description = _description(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    digest = description.get("sha256")
-    _check_digest(data, digest)
-    _check_version(description)
-    return Container(description, sections, len(data), str(digest))
+@contextmanager
+def room_beside(path: Path) -> Iterator[IO[bytes]]:
+    """A file of no name for the sections, whose sizes stand before them in the file itself.
 
-
-def write_container(path: Path, pieces: Iterable[bytes]) -> None:
-    """Puts the bytes under this name, whole or not at all."""
+    Every error names that file.
+    """
     try:
-        write_atomically(path, lambda file: file.writelines(pieces))
+        with tempfile.TemporaryFile(dir=path.parent) as room:
+            yield room
     except OSError as error:
         raise FormatError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def read_container(path: Path) -> Container:
-    """The parts of a file; every error names it."""
+def write_container(path: Path, head: bytes, sections: Mapping[str, Stretch]) -> None:
+    """Puts the bytes under this name, whole or not at all."""
+    write_atomically(path, lambda file: file.writelines(chain([head], _in_order(sections))))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Container]:
+    """The parts of a file, which stays open; every error names it."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            yield unpacked(file)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        return unpacked(data)
-    except FormatError as error:
+    except PocketBayesError as error:
         raise FormatError(f"{path}: {error}") from error
+
+
+def unpacked(file: IO[bytes]) -> Container:
+    """The parts of an open file, if every byte of it is as it was written."""
+    size = file.seek(0, os.SEEK_END)
+    header = _header(file)
+    said, begin = _json(header), 8 + len(header)
+    entries = {name: entry for name, entry in said.items() if name != "__metadata__"}
+    rest = Stretch(file, begin, size)
+    places = _places(entries, len(rest))
+    description = _description(said)
+    digest = description.get("sha256")
+    _check_digest(bytes(Stretch(file, 0, begin).read()), rest, digest)
+    _check_version(description)
+    if description["version"] == 1:
+        return Container(description, {}, _tensors(Stretch(file, 0, size)), size, str(digest))
+    for name, place in places.items():
+        if entries[name].get("dtype") != "U8" or entries[name].get("shape") != [len(rest[place])]:
+            raise FormatError(f"section {name}: it is no row of bytes")
+    sections = {name: rest[place] for name, place in places.items()}
+    return Container(description, sections, {}, size, str(digest))
+
+
+def _places(entries: Mapping[str, Any], size: int) -> dict[str, slice]:
+    """Where each section is; they cover all bytes behind the header without gap or overlap."""
+    offsets = {name: _offsets(entry) for name, entry in entries.items()}
+    rising = sorted(offsets.values())
+    if [0, *(end for _, end in rising)] != [*(begin for begin, _ in rising), size]:
+        raise FormatError("not a safetensors file, or cut short: its sections are not all of it")
+    return {name: slice(*pair) for name, pair in offsets.items()}
+
+
+def _offsets(entry: Any) -> tuple[int, int]:
+    match entry:
+        case {"data_offsets": [int(begin), int(end)]} if begin <= end:
+            return begin, end
+    raise FormatError("not a safetensors file: a section does not say where it is")
+
+
+def _tensors(whole: Stretch) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(bytes(whole.read()))
+    except Exception as error:  # the parser's own error, and unknown types of tensors
+        raise FormatError(f"not a safetensors file, or cut short: {error}") from error
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """What a file says of itself; nothing tells whether the rest of it is whole."""
     try:
         with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = file.read(min(size, _LONGEST_HEADER))
+            header = _header(file)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
     try:
-        description = _description(header)
+        description = _description(_json(header))
         _check_version(description)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
     return description
 
 
-def _description(header: bytes) -> dict[str, Any]:
+def _header(file: IO[bytes]) -> bytes:
+    """The header, or as much of it as there is."""
+    file.seek(0)
+    size = int.from_bytes(file.read(8), "little")
+    return file.read(min(size, _LONGEST_HEADER))
+
+
+def _json(header: bytes) -> dict[str, Any]:
     try:
         found = json.loads(header)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"not a safetensors file, or cut short: {error}") from error
-    metadata = found.get("__metadata__") if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _description(said: dict[str, Any]) -> dict[str, Any]:
+    metadata = said.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_KEY), str):
         raise FormatError("a safetensors file, but not one of pocketbayes: it has no description")
     try:
@@ -153,14 +213,13 @@ def _field(digest: str) -> bytes:
     return rf"\"sha256\":\"{digest}\"".encode()
 
 
-def _check_digest(data: bytes, digest: object) -> None:
+def _check_digest(head: bytes, rest: Stretch, digest: object) -> None:
     """The SHA-256 of the whole file, with the digest's own 64 characters as zeros."""
     known = isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)
-    if not known or data.count(_field(str(digest))) != 1:
+    if not known or head.count(_field(str(digest))) != 1:
         raise FormatError("the description has no checksum of 64 hexadecimal digits")
-    view, field = memoryview(data), _field(str(digest))
-    place = data.index(field)
-    if _sha256([view[:place], _field(_NO_DIGEST), view[place + len(field) :]]) != digest:
+    blank = head.replace(_field(str(digest)), _field(_NO_DIGEST))
+    if _sha256(chain([blank], rest.chunks())) != digest:
         raise FormatError(
             "the checksum does not fit: the file was damaged or changed; copy it anew"
         )

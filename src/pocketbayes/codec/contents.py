@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from pocketbayes.codec.arrays import TYPES, Spec, spec_in, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.container import Container
 from pocketbayes.codec.layout import WITH_STEP, Options, Packer, grouped
+from pocketbayes.codec.stretches import Stretch, appended
 from pocketbayes.codec.unpacking import Stored, Unpacker
 from pocketbayes.errors import FormatError
 
@@ -41,7 +42,7 @@ class Contents:
         """An array of the file, once."""
         spec = self.specs[name]
         if self._unpacker is None:
-            return self.file.sections.pop(name)
+            return self.file.tensors.pop(name)
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TYPES[spec.dtype])
         return self._unpacker.take(name)
@@ -51,22 +52,23 @@ class CodedArrays(NamedTuple):
     """What the description says of arrays, their sections, types, and how these are coded."""
 
     description: dict[str, Any]
-    sections: dict[str, bytes]
+    sections: dict[str, Stretch]
     specs: dict[str, Spec]
     parts: tuple[Part, ...]
 
 
 def coded(
-    arrays: Mapping[str, Tensor], families: Mapping[str, str], options: Options
+    arrays: Mapping[str, Tensor], families: Mapping[str, str], options: Options, room: IO[bytes]
 ) -> CodedArrays:
-    """Arrays as coded sections."""
+    """Arrays as coded sections, which are put into a file of no name yet."""
     packer, sections, said, parts = Packer(options), {}, {}, []
     specs = {name: spec_of(tensor) for name, tensor in arrays.items()}
     for name, members in grouped(specs, families).items():
         made = packer.section(name, [arrays[member] for member in members])
-        sections[name] = made.coded.data
+        sections[name] = appended(room, made.coded.pieces)
         said[name] = {"coding": made.coding} | ({} if made.step is None else {"step": made.step})
         parts.append(Part(name, made.coding, len(sections[name]), made.coded.bound, tuple(members)))
+        del made  # its bytes are on disk now
     words = nested({name: spec.word() for name, spec in specs.items()})
     return CodedArrays({"arrays": words, "sections": said}, sections, specs, tuple(parts))
 
@@ -74,8 +76,8 @@ def coded(
 def contents_of(file: Container) -> Contents:
     """The arrays of a file, none of them decoded yet."""
     if file.version == 1:
-        specs = {name: spec_of(tensor) for name, tensor in file.sections.items()}
-        parts = [Part(name, "raw", _bytes(t), None, (name,)) for name, t in file.sections.items()]
+        specs = {name: spec_of(tensor) for name, tensor in file.tensors.items()}
+        parts = [Part(name, "raw", t.nbytes, None, (name,)) for name, t in file.tensors.items()]
         return Contents(file, specs, tuple(parts))
     specs = {name: _spec(name, word) for name, word in _flattened(file.description)}
     room = sum(spec.numel * spec.item_bytes for spec in specs.values())
@@ -86,18 +88,12 @@ def contents_of(file: Container) -> Contents:
     said = file.description.get("sections")
     if not isinstance(said, dict) or not said.keys() == groups.keys() == file.sections.keys():
         raise FormatError("its sections are not those that its arrays belong to")
-    stored, parts, data = dict[str, Stored](), [], dict[str, memoryview]()
+    stored, parts = dict[str, Stored](), []
     for name, members in groups.items():
-        tensor = file.sections.pop(name)
-        coding, step = _checked(name, said[name], tensor)
+        coding, step = _checked(name, said[name])
         stored[name] = Stored(tuple(members), [specs[m] for m in members], coding, step)
-        parts.append(Part(name, coding, _bytes(tensor), None, tuple(members)))
-        data[name] = tensor.numpy().data
-    return Contents(file, specs, tuple(parts), Unpacker(stored, data))
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+        parts.append(Part(name, coding, len(file.sections[name]), None, tuple(members)))
+    return Contents(file, specs, tuple(parts), Unpacker(stored, file.sections))
 
 
 def _spec(name: str, word: object) -> Spec:
@@ -107,13 +103,13 @@ def _spec(name: str, word: object) -> Spec:
         raise FormatError(f"array {name}: {error}") from error
 
 
-def _checked(name: str, said: Any, data: Tensor) -> tuple[str, float | None]:
+def _checked(name: str, said: Any) -> tuple[str, float | None]:
     """Coding and step of a section whose description is well formed."""
     step = said.get("step") if isinstance(said, dict) else None
     good = isinstance(said, dict) and said.keys() <= {"coding", "step"}
     good = good and isinstance(said.get("coding"), str) and said["coding"] in CODINGS
     good = good and (step is None or (isinstance(step, float) and 1e-9 < step < 1e3))
-    if not good or data.dtype != torch.uint8 or data.dim() != 1:
+    if not good:
         raise FormatError(f"section {name}: its coding is none that this library knows")
     if step is None and said["coding"] in WITH_STEP:
         raise FormatError(f"section {name}: it does not say its step")

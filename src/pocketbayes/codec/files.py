@@ -8,7 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codec.container import packed, read_container, read_description, write_container
+from pocketbayes.codec.container import (
+    opened,
+    packed,
+    read_description,
+    room_beside,
+    write_container,
+)
 from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options
@@ -71,18 +77,18 @@ def save(
     families = {name: family[type(q)] for name, q in posteriors.items()}
     tally = tally_of(posteriors.items(), families)
     tables, numbers = tables_of(posteriors)
-    made = coded(
-        _arrays(model, posteriors, tables), families, Options(tolerance, lossless, exact_state)
-    )
+    arrays, options = _arrays(model, posteriors, tables), Options(tolerance, lossless, exact_state)
     description = {
         "model": asdict(replace(describe(model), estimator=estimator_of(model))),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
-    pieces, file = packed(description | made.description, made.sections)
-    contents = Contents(file, made.specs, made.parts)
-    summary = summary_of(contents, header_of(contents), tally)
-    write_container(Path(path), pieces)
+    with room_beside(Path(path)) as room:
+        made = coded(arrays, families, options, room)
+        head, file = packed(description | made.description, made.sections)
+        contents = Contents(file, made.specs, made.parts)
+        summary = summary_of(contents, header_of(contents), tally)
+        write_container(Path(path), head, made.sections)
     return summary
 
 
@@ -121,13 +127,10 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
         >>> model = load("resnet18.pocket")
         >>> model = load("mine.pocket", MyNet())
     """
-    file = read_container(Path(path))
-    try:
+    with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
         return _filled(_network(header, net), header, contents)
-    except PocketBayesError as error:
-        raise FormatError(f"{path}: {error}") from error
 
 
 def inspect(path: str | os.PathLike[str]) -> FileSummary:
@@ -136,16 +139,13 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     Example:
         >>> print(inspect("resnet18.pocket"))
     """
-    file = read_container(Path(path))
-    try:
+    with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
         tally = tally_of(posteriors_in(contents, header), header.posteriors)
         for name in header.state:
             contents.take(f"state/{name}")
         return summary_of(contents, header, tally)
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
 
 
 def described(path: str | os.PathLike[str]) -> Description:

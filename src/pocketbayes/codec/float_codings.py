@@ -1,36 +1,40 @@
 """Lossy codings of floats: multiples of a step, and of a share of each weight's own std."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, decoded_integers
+from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, counted, decoded_integers
 from pocketbayes.codec.arrays import Spec, as_floats, rounded_to, storage_type
-from pocketbayes.codec.jobs import Array, Arrays, Coding, Data, Job, counts
+from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
 from pocketbayes.codec.steps import MOST_LOG_STD, Floats, from_steps, stds, to_steps
-from pocketbayes.codec.tokens import Integers, in_one_row, largest, pieces
+from pocketbayes.codec.stretches import Data
+from pocketbayes.codec.tokens import Integers, Run, in_bytes, in_one_row, largest, pieces
 from pocketbayes.errors import FormatError
 
-_RANGES = 8
+Places = NDArray[np.intp]
+_RANGES, _MOST_BYTE = 8, 255
 
 
 class _NoMultipleError(Exception):
     """A number is no multiple of a step that could be coded."""
 
 
-def multiples_of_step(arrays: Arrays, job: Job) -> list[Integers] | None:
-    """Floats as multiples of the job's step; None if some are not coded so."""
-    found, step = [], _step(job)
+def multiples_of_step(arrays: Arrays, job: Job) -> Iterator[Run]:
+    """Floats as multiples of the job's step, array by array."""
+    step = _step(job)
     for array, spec in zip(arrays, job.specs, strict=True):
-        rows = (to_steps(as_floats(array[at], spec), step) for at in pieces(len(array)))
-        try:
-            found.append(in_one_row(_all_there(rows)))
-        except _NoMultipleError:
-            return None
-        if largest(found[-1]) * step > MOST_LOG_STD:
-            return None
-    return found
+        values = as_floats(array, spec)
+        ends = to_steps(np.array([values.min(), values.max()]), step)
+        if ends is None or largest(ends) * step > MOST_LOG_STD:
+            raise _NoMultipleError
+        rows = _all_there(to_steps(values[at], step) for at in pieces(len(values)))
+        if ends[1] - ends[0] <= _MOST_BYTE:
+            yield in_bytes(rows, len(values), int(ends[0]))
+        else:
+            yield in_one_row(rows, len(values))
 
 
 def _all_there(rows: Iterable[Integers | None]) -> Iterator[Integers]:
@@ -41,7 +45,10 @@ def _all_there(rows: Iterable[Integers | None]) -> Iterator[Integers]:
 
 
 def _encode_steps(arrays: Arrays, job: Job) -> Coded | None:
-    return None if job.multiples is None else coded_integers(job.multiples, smooth=False)
+    try:
+        return coded_integers(multiples_of_step(arrays, job), smooth=False)
+    except _NoMultipleError:
+        return None
 
 
 def steps_in(data: Data, job: Job) -> Iterator[Integers]:
@@ -79,13 +86,15 @@ def _encode_relative(arrays: Arrays, job: Job) -> Coded | None:
 
 def _relative_runs(arrays: Arrays, job: Job) -> Iterator[Integers]:
     assert job.log_stds is not None
-    for array, spec, k in zip(arrays, job.specs, job.log_stds.integers, strict=True):
+    logs = iter(job.log_stds.integers)
+    for array, spec in zip(arrays, job.specs, strict=True):
+        k = next(logs)
         if max(array.max(), -array.min()) > np.finfo(array.dtype).max / 2:
             raise _NoMultipleError  # the nearest multiple may be twice as large
-        for places in _ranges(k):
-            own = (places[at] for at in pieces(len(places)))
-            rows = (to_steps(as_floats(array[p], spec), _own_steps(k[p], job)) for p in own)
-            yield in_one_row(_all_there(rows))
+        for count, places in _ranges(k):
+            rows = (to_steps(as_floats(array[p], spec), _own_steps(k[p], job)) for p in places)
+            yield in_one_row(_all_there(rows), count)
+        del k, rows  # before the next ones are made
 
 
 def _decode_relative(data: Data, job: Job) -> Iterator[Array]:
@@ -99,11 +108,11 @@ def _decode_relative(data: Data, job: Job) -> Iterator[Array]:
 
 def _means(reader: Reader, k: Integers, spec: Spec, job: Job) -> Array:
     values = np.empty(len(k), storage_type(spec))
-    for places in _ranges(k):
-        run = reader.take(len(places))
-        for at in pieces(len(run)):
-            own = _own_steps(k[places[at]], job)
-            values[places[at]] = _rounded(from_steps(run[at], own), spec)
+    for count, places in _ranges(k):
+        run, end = reader.take(count), 0
+        for p in places:
+            begin, end = end, end + len(p)
+            values[p] = _rounded(from_steps(run[begin:end], _own_steps(k[p], job)), spec)
     return values
 
 
@@ -113,20 +122,24 @@ def _own_steps(k: Integers, job: Job) -> NDArray[np.float64]:
     return stds(k, job.log_stds.step) * _step(job)
 
 
-def _ranges(k: Integers) -> Iterator[NDArray[np.intp]]:
-    """Places of the weights with the smallest stds, of those with larger ones, and so on.
+def _ranges(k: Integers) -> Iterator[tuple[int, Iterator[Places]]]:
+    """How many weights have the smallest stds, and where, a few at a time; then larger ones.
 
     Of fewer than eight weights all are in one range.
     """
     if len(k) < _RANGES:
-        yield np.arange(len(k))
+        yield len(k), iter([np.arange(len(k))])
         return
-    cuts = np.sort(k)[np.arange(1, _RANGES) * len(k) // _RANGES]
-    number = np.zeros(len(k), np.uint8)
-    for cut in cuts:
-        number += k >= cut
-    for n in range(_RANGES):
-        yield np.flatnonzero(number == n)
+    values, times = counted(k)
+    ends = np.arange(1, _RANGES) * len(k) // _RANGES
+    cuts = values[np.searchsorted(np.cumsum(times), ends, side="right")]  # of the sorted k
+    for low, high in pairwise([int(values[0]), *cuts.tolist(), int(values[-1]) + 1]):
+        yield int(times[(values >= low) & (values < high)].sum()), _between(k, low, high)
+
+
+def _between(k: Integers, low: int, high: int) -> Iterator[Places]:
+    for at in pieces(len(k), _RANGES):
+        yield at.start + np.flatnonzero((k[at] >= low) & (k[at] < high))
 
 
 def _step(job: Job) -> float:

@@ -14,7 +14,8 @@ from pocketbayes.codec.adaptive import (
     entropy_bytes,
 )
 from pocketbayes.codec.arrays import Spec, storage_type
-from pocketbayes.codec.jobs import Array, Arrays, Coding, Data, Job, counts
+from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
+from pocketbayes.codec.stretches import Data, in_memory
 from pocketbayes.codec.tokens import MOST, Integers, largest
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
@@ -44,8 +45,10 @@ def _encode_exceptions(arrays: Arrays, job: Job) -> Coded | None:
     values = [run[place] for run, place in zip(runs, places, strict=True)]
     head = [np.array([v, len(place)]) for v, place in zip(usual, places, strict=True)]
     parts = (varints(np.concatenate(head)), coded_integers(gaps).data)
-    data = np.array([*map(len, parts)], "<u4").tobytes() + b"".join(parts)
-    return Coded(data + coded_integers(values, False).data, sum(map(entropy_bytes, runs)))
+    others = coded_integers(values, False)
+    pieces = [np.array([*map(len, parts)], "<u4").tobytes(), *parts]
+    size = sum(map(len, pieces)) + others.size
+    return Coded([*pieces, *others.pieces], size, sum(map(entropy_bytes, runs)))
 
 
 def _most_frequent(run: Integers) -> int:
@@ -54,7 +57,7 @@ def _most_frequent(run: Integers) -> int:
 
 
 def _decode_exceptions(data: Data, job: Job) -> Iterator[Array]:
-    sizes, rest = cut(memoryview(data), 8)
+    sizes, rest = cut(in_memory(data), 8)
     first, second = (int(n) for n in np.frombuffer(sizes, "<u4"))
     head, rest = cut(rest, first)
     gaps, values = cut(rest, second)

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded
 from pocketbayes.codec.arrays import Spec
+from pocketbayes.codec.stretches import Data
 from pocketbayes.codec.tokens import Integers
 
 Array = NDArray[Any]
 Arrays = list[Array]
-Data = bytes | memoryview
 
 
 class Steps(NamedTuple):
@@ -22,15 +22,11 @@ class Steps(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One section: the specs of its arrays, its step, and what its stds' logs were coded as.
-
-    Who codes also says how many steps its own values are, if they are to be coded so.
-    """
+    """One section: the specs of its arrays, its step, and what its stds' logs were coded as."""
 
     specs: Sequence[Spec]
     step: float | None = None
     log_stds: Steps | None = None
-    multiples: list[Integers] | None = None
 
 
 class Coding(NamedTuple):

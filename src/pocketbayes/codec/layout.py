@@ -15,9 +15,9 @@ from pocketbayes.codec.adaptive import Coded
 from pocketbayes.codec.arrays import Spec, flat, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.float_codings import multiples_of_step
-from pocketbayes.codec.jobs import Array, Arrays, Job, Steps
+from pocketbayes.codec.jobs import Array, Arrays, Job, Steps, counts
 from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step
-from pocketbayes.codec.tokens import Integers
+from pocketbayes.codec.tokens import Integers, found
 
 _PARTNER = {"mean": "log_std", "outlier_mean": "outlier_log_std"}
 _STEPS: dict[str, Callable[[float], float]] = {
@@ -102,7 +102,7 @@ class Packer:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._logs: dict[str, deque[Integers]] = {}
+        self._logs: dict[str, tuple[Arrays, Job]] = {}
 
     def section(self, name: str, tensors: list[Tensor]) -> Section:
         """The smallest coding of these arrays."""
@@ -110,29 +110,27 @@ class Packer:
         possible = candidates(name, specs[0], self._options)
         step = _STEPS[_role(name)](self._options.tolerance) if _role(name) in _STEPS else None
         job = Job(specs, step, self._log_stds(name, specs))
-        if "steps" in possible:
-            job = job._replace(multiples=multiples_of_step(arrays, job))
         found = self._smallest(name, possible, arrays, job)
-        if found.coding == "steps" and job.multiples is not None:
-            self._logs[name] = deque(job.multiples)
+        if found.coding == "steps":
+            self._logs[name] = arrays, job
         return found
 
     def _log_stds(self, name: str, specs: list[Spec]) -> Steps | None:
-        """What the logs of the stds of these means were coded as, given away one by one."""
-        logs = self._logs.pop(partner(name) or "", None)
-        if logs is None or [len(k) for k in logs] != [spec.numel for spec in specs]:
+        """What the logs of the stds of these means were coded as: found anew, one by one."""
+        arrays, job = self._logs.get(partner(name) or "", ([], Job([])))
+        if job.step is None or counts(job) != [spec.numel for spec in specs]:
             return None
-        return Steps(given_away(logs), log_std_step(self._options.tolerance))
+        return Steps(map(found, multiples_of_step(arrays, job)), job.step)
 
     def _smallest(self, name: str, possible: tuple[str, ...], arrays: Arrays, job: Job) -> Section:
         """The smallest coding; what bytes alone can do is tried where nothing else did well."""
         best, raw = None, sum(a.nbytes for a in arrays)
         for coding in possible:
-            least = raw if best is None else len(best.coded.data)
+            least = raw if best is None else best.coded.size
             if coding in _SLOW and least < _SLOW[coding] * raw:
                 continue
             made = self._tried(name, coding, arrays, job)
-            if made is not None and len(made.data) < least:
+            if made is not None and made.size < least:
                 best = Section(coding, made, job.step if coding in WITH_STEP else None)
         return best or Section("raw", cast(Coded, CODINGS["raw"].encode(arrays, job)), None)
 

@@ -28,7 +28,7 @@ def _constant(value: int, kind: type[np.integer]) -> NDArray[np.integer]:
     return np.array(value, kind)
 
 
-_BITS, _WORD, _LOW = (_constant(n, np.uint64) for n in (PRECISION, 32, 1 << 31))
+_TOTAL, _WORD, _LOW = (_constant(n, np.uint64) for n in (TOTAL, 32, 1 << 31))
 _ROOM = _constant(63 - PRECISION, np.uint64)
 _SLOT, _SHIFT = _constant(TOTAL - 1, np.int64), _constant(PRECISION, np.int64)
 _EMPTY, _REFILL = _constant(1 << 31, np.int64), _constant(32, np.int64)
@@ -57,7 +57,7 @@ def encoded(blocks: Iterable[tuple[Ids, Shares]], lanes: int) -> tuple[States, l
 def _pushed(states: States, ids: Ids, shares: NDArray[np.uint64]) -> Words:
     """Puts symbols into the states; the words that came out."""
     frequency, start, lanes = shares[ids], (np.cumsum(shares) - shares)[ids], len(states)
-    limit = frequency << _ROOM
+    limit, others = frequency << _ROOM, _TOTAL - frequency
     out, at = np.empty(len(ids), np.uint32), len(ids)
     for low in range((len(ids) - 1) // lanes * lanes, -1, -lanes):
         f = frequency[low : low + lanes]
@@ -68,8 +68,8 @@ def _pushed(states: States, ids: Ids, shares: NDArray[np.uint64]) -> Words:
         at -= len(full)
         x[full] = np.right_shift(large, _WORD)
         quotient = x // f
-        np.subtract(x, quotient * f, x)
-        np.add(x, np.left_shift(quotient, _BITS), x)
+        np.multiply(quotient, others[low : low + lanes], quotient)
+        np.add(x, quotient, x)  # x - q f + q 2^16
         np.add(x, start[low : low + lanes], x)
     return out[at:].copy()
 

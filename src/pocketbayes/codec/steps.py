@@ -23,7 +23,7 @@ from pocketbayes.errors import FormatError
 Floats = NDArray[np.floating]
 MOST_LOG_STD = 600.0
 _PRODUCT, _DIGITS = Context(prec=28), Context(prec=25)  # the caller's own may be any
-_WIDEST = 1 << 16  # range of multiples that are looked up in a table
+_WIDEST = 1 << 8  # range of multiples that are looked up in a table
 
 
 def log_std_step(tolerance: float) -> float:
@@ -71,13 +71,12 @@ def stds(integers: Integers, step: float) -> NDArray[np.float64]:
     """exp(k step) for each k."""
     if largest(integers) * step > MOST_LOG_STD:
         raise FormatError("a log-std is out of bounds")
-    known = counted(integers)[0]
-    exps: NDArray[np.float64] = np.array([_exp(int(k), step) for k in known])
-    if len(known) == 0 or known[-1] - known[0] > _WIDEST:
-        return exps[np.searchsorted(known, integers)]
-    table: NDArray[np.float64] = np.empty(int(known[-1] - known[0]) + 1)
-    table[known - known[0]] = exps
-    return table[integers.astype(np.int64) - int(known[0])]
+    low, high = (int(integers.min()), int(integers.max())) if len(integers) else (0, 0)
+    if high - low > _WIDEST:
+        known = counted(integers)[0]
+        return np.array([_exp(int(k), step) for k in known])[np.searchsorted(known, integers)]
+    table: NDArray[np.float64] = np.array([_exp(k, step) for k in range(low, high + 1)])
+    return table[np.subtract(integers, low, dtype=np.int64)]
 
 
 @lru_cache(maxsize=1 << 14)

@@ -5,7 +5,7 @@ two. Where a distribution is smooth, the bits below are as good as uniform, and 
 its shape from few numbers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +21,10 @@ _MOST = (1 << _DIRECT) + ((52 - _DIRECT) << _LEADING)
 _PIECE = 1 << 16
 
 
-def pieces(count: int) -> Iterator[slice]:
+def pieces(count: int, times: int = 1) -> Iterator[slice]:
     """Places in short rows, so that what is calculated on the way takes little memory."""
-    return (slice(low, low + _PIECE) for low in range(0, count, _PIECE))
+    size = times * _PIECE
+    return (slice(low, low + size) for low in range(0, count, size))
 
 
 def largest(values: Integers) -> int:
@@ -98,10 +99,52 @@ def values_in(bits: NDArray[np.uint8], width: NDArray[np.uint8]) -> Integers:
     return values
 
 
-def in_one_row(rows: Iterable[Integers]) -> Integers:
-    """One row after the other, in as little memory as will do."""
-    narrowed = [narrow(row) for row in rows]
-    return np.concatenate(narrowed) if narrowed else np.empty(0, np.int8)
+def in_one_row(rows: Iterable[Integers], count: int) -> Integers:
+    """One row after the other, `count` integers in all, in as little memory as will do."""
+    whole, at = np.empty(count, np.int8), 0
+    for row in map(narrow, rows):
+        kind = np.promote_types(whole.dtype, row.dtype) if at else row.dtype
+        whole = whole.astype(kind, copy=False)
+        whole[at : at + len(row)] = row
+        at += len(row)
+    return whole
+
+
+class Lazy:
+    """A row of integers that are found when they are asked for: parts of it, in short rows."""
+
+    def __init__(self, part: Callable[[int, int], Integers], begin: int, end: int) -> None:
+        self._part, self._begin, self._end = part, begin, end
+        self.counts: tuple[Integers, Integers] | None = None  # of each value, once they are known
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __getitem__(self, at: slice) -> "Lazy":
+        begin, end, _ = at.indices(len(self))
+        return Lazy(self._part, self._begin + begin, self._begin + end)
+
+    def rows(self) -> Iterator[Integers]:
+        """The integers, a few at a time."""
+        for low in range(self._begin, self._end, _PIECE):
+            yield self._part(low, min(low + _PIECE, self._end))
+
+
+Run = Integers | Lazy
+
+
+def found(run: Run) -> Integers:
+    """The integers of a run."""
+    return in_one_row(run.rows(), len(run)) if isinstance(run, Lazy) else run
+
+
+def in_bytes(rows: Iterable[Integers], count: int, least: int) -> Lazy:
+    """The same of integers that are at most 255 above the least, with a byte for each."""
+    above, at = np.empty(count, np.uint8), 0
+    for row in rows:
+        np.subtract(row, least, above[at : at + len(row)], casting="unsafe")
+        at += len(row)
+    return Lazy(lambda begin, end: above[begin:end] + np.int64(least), 0, count)
 
 
 def split(run: Integers) -> tuple[Integers, bytes]:
@@ -114,7 +157,7 @@ def split(run: Integers) -> tuple[Integers, bytes]:
             bits.append(bits_of(extra, width))
             yield token
 
-    row = in_one_row(tokens())
+    row = in_one_row(tokens(), len(run))
     return row, np.packbits(np.concatenate(bits)).tobytes()
 
 
@@ -133,5 +176,5 @@ def joined(run: Integers, data: memoryview) -> tuple[Integers, memoryview]:
             extra = values_in(bits[begin % 8 : begin % 8 + at - begin], width)
             yield values_of(Tokens(run[piece], width, extra))
 
-    row = in_one_row(values())
+    row = in_one_row(values(), len(run))
     return row, data[-(-at // 8) :]
