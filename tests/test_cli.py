@@ -510,19 +510,19 @@ def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
 def test_a_parent_brings_its_data_and_network(work, quick):
     short = ["--epochs", "0", "--no-augment", "--device", "cpu"]
     table = ["--data", "csv", "--file", "house.csv", "--target", "size", "--validation", "0.25"]
-    quick("train", *table, "--model", "mlp", "--hidden", "7", *short, "--out", "first")
-    quick("train", "--parent", "first", "--lr", "0.1", *short, "--out", "second")
+    quick("train", *table, "--model", "mlp", "--hidden", "7", *short, "--out", "elder")
+    quick("train", "--parent", "elder", "--lr", "0.1", *short, "--out", "younger")
     first, second = (yaml.safe_load((work / n / "config.yaml").read_text())
-                     for n in ("first", "second"))  # fmt: skip
+                     for n in ("elder", "younger"))  # fmt: skip
     for name in ("data", "file", "target", "validation", "model", "hidden"):
         assert second[name] == first[name], name
     assert second["lr"] == 0.1
     assert second["augment"] is False
-    words = ["train", "--parent", "first", *short, "--out", "third"]
+    words = ["train", "--parent", "elder", *short, "--out", "youngest"]
     assert "prepared otherwise" in quick(*words, "--validation", "0.5", code=2).stderr
     assert "hidden1.weight" in quick(*words, "--hidden", "8", code=1).stderr
     quick(*words, "--data", "digits", code=1)
-    assert "say --data" in quick("train", "--parent", "first/model.pocket", code=2).stderr
+    assert "say --data" in quick("train", "--parent", "elder/model.pocket", code=2).stderr
 
 
 def test_an_interrupted_pretraining_is_resumed_not_begun_anew(work, quick, monkeypatch):
