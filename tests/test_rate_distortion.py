@@ -38,7 +38,7 @@ def fitted(mean, std, entries=64, rate=1.0, side=256):
     grid = made_grid(mean, std.log(), side)
     cells = filled_cells(mean, std.log(), grid)
     codebook = fitted_codebook(cells, entries, rate).codebook
-    labels = assigned_entries(mean, std, codebook, rate, grid, cells)
+    labels = assigned_entries(mean, std.log(), codebook, rate, grid, cells)
     return codebook, labels, (grid, cells)
 
 

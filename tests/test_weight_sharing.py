@@ -14,6 +14,7 @@ from pocketbayes.codebooks import (
     coded_bytes,
     nearest_entries,
     planned_codebook,
+    planned_to_fit,
     rate_for_bytes,
 )
 from pocketbayes.errors import PocketBayesError
@@ -250,6 +251,48 @@ def test_a_size_is_used_however_well_weights_are_known(log_std):
     plan = planned(mean, std, components=200, objective="rate_distortion", target_bytes=1000)
     assert 700 < coded_bytes(plan) <= 1000
     assert nats(mean, std, plan) < 0.8 * nats(mean, std, planned_codebook(mean, std, 1, 1e60))
+
+
+def two_kinds(tensors=6, each=4000):
+    """Tensors in which a fifth of the weights knows something: sizes jump where that is dropped."""
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(2, tensors * each, generator=generator)
+    known = torch.rand(tensors * each, generator=generator) < 0.2
+    mean = torch.where(known, 0.02, 0.003) * normal[0]
+    std = torch.where(known, 0.01, 0.045) * (0.3 * normal[1]).exp()
+    return mean, std, [slice(each * t, each * (t + 1)) for t in range(tensors)]
+
+
+def test_a_size_between_two_sides_of_a_jump_is_used():
+    mean, std, parts = two_kinds()
+    rates = np.geomspace(0.9, 1.5, 12)
+    plans = [planned_codebook(mean, std, 50, rate, parts) for rate in rates]
+    sizes = [coded_bytes(plan, parts) for plan in plans]
+    jump = int(np.argmin(np.diff(sizes)))
+    large, small = plans[jump], plans[jump + 1]
+    assert sizes[jump + 1] < 0.6 * sizes[jump]
+    target = round(0.3 * sizes[jump] + 0.7 * sizes[jump + 1])
+    plan = planned_to_fit(mean, std, 50, target, parts)
+    assert 0.85 * target < coded_bytes(plan, parts) <= target
+    spared = nats(mean, std, small) - nats(mean, std, plan)
+    assert spared > 0.15 * (nats(mean, std, small) - nats(mean, std, large))
+
+
+def test_weights_that_stay_whole_count_in_the_rate_for_a_size():
+    mean, std, _ = cloud(3000)
+    std[::20] *= 1e-6 * torch.arange(1, 151)
+    rate = rate_for_bytes(mean, std, 40, 2000)
+    plan = planned_codebook(mean, std, 40, rate)
+    assert len(plan.outlier) * bits_of_whole(3000) / 8 > 500
+    assert 0.8 * 2000 < coded_bytes(plan) < 1.1 * 2000
+
+
+def test_an_empty_tensor_has_no_labels():
+    mean, std, _ = cloud(2000)
+    parts = [slice(0, 1200), slice(1200, 1200), slice(1200, 2000)]
+    plan = planned_codebook(mean, std, 50, 0.1, parts)
+    assert len(plan.label) == 2000
+    assert coded_bytes(planned_to_fit(mean, std, 50, 500, parts), parts) <= 500
 
 
 def test_a_std_of_zero_is_a_very_small_one():

@@ -1,20 +1,22 @@
 """Plans of sharing that count bytes: a table chosen by rate and distortion, to fit a size."""
 
 from collections.abc import Sequence
-from math import log, log2
+from math import exp, log, log2
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pocketbayes.cells import Cells, Grid, chunks, filled_cells, made_grid
+from pocketbayes.cells import Array, Cells, Grid, chunks, filled_cells, made_grid
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.rate_distortion import (
     Codebook,
+    Tables,
     assigned_entries,
     chosen,
     fitted_codebook,
+    joined_tables,
     statistics_of,
 )
 from pocketbayes.weight_sharing import SIDE, Plan
@@ -37,15 +39,18 @@ def planned_codebook(
         rate: nats of KL that one nat of label is worth.
         parts: where the weights of each tensor stand; without them all are one.
     """
-    return _planned(mean, std, _Places.of(mean, std, parts), entries, rate)
+    places = _Places.of(mean, std, parts)
+    return _planned(places, _fitted(places, entries, rate, tolerance=2e-5), rate)
 
 
 class _Places(NamedTuple):
-    """Where weights lie in the (mean, log std) plane, all together and tensor by tensor."""
+    """Weights in the (mean, log std) plane, all together and tensor by tensor."""
 
+    mean: Tensor
+    log_std: Tensor
+    parts: tuple[slice, ...]
     grid: Grid
     cells: Cells
-    parts: tuple[slice, ...]
     tensors: tuple[Cells, ...]
 
     @classmethod
@@ -54,19 +59,23 @@ class _Places(NamedTuple):
         grid = made_grid(mean, log_std, SIDE)
         parts = tuple(parts) or (slice(0, len(mean)),)
         tensors = tuple(filled_cells(mean[part], log_std[part], grid) for part in parts)
-        return cls(grid, filled_cells(mean, log_std, grid), parts, tensors)
+        return cls(mean, log_std, parts, grid, filled_cells(mean, log_std, grid), tensors)
 
 
-def _planned(mean: Tensor, std: Tensor, places: _Places, entries: int, rate: float) -> Plan:
-    limit, std = _nats_of_whole(len(mean), rate), _above_zero(std)
-    tables = fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance=2e-5)
+def _fitted(places: _Places, entries: int, rate: float, tolerance: float) -> Tables:
+    limit = _nats_of_whole(len(places.mean), rate)
+    return fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance)
+
+
+def _planned(places: _Places, tables: Tables, rate: float) -> Plan:
+    limit = _nats_of_whole(len(places.mean), rate)
     label, dear = [], []
     for number, (part, cells) in enumerate(zip(places.parts, places.tensors, strict=True)):
-        own, mu, s = tables.of(number), mean[part], std[part]
-        label.append(assigned_entries(mu, s, own, rate, places.grid, cells))
-        dear.append(_costs(mu, s, label[-1], own, rate) > limit)
+        own, mean, log_std = tables.of(number), places.mean[part], places.log_std[part]
+        label.append(assigned_entries(mean, log_std, own, rate, places.grid, cells))
+        dear.append(_costs(mean, log_std, label[-1], own, rate) > limit)
     outlier = torch.cat(dear).nonzero().flatten()
-    none, blank = outlier.new_empty(0), mean.new_empty(0)
+    none, blank = outlier.new_empty(0), places.mean.new_empty(0)
     pair = none.view(0, 1).expand(0, 2)
     book = tables.codebook
     root = np.sqrt(book.variance)
@@ -88,7 +97,7 @@ def _nats_of_whole(weights: int, rate: float) -> float:
     return rate * log(2) * bits_of_whole(weights)
 
 
-def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: float) -> Tensor:
+def _costs(mean: Tensor, log_std: Tensor, label: Tensor, codebook: Codebook, rate: float) -> Tensor:
     """KL(N_k || q_i) - rate log pi_k of every weight and its entry."""
     table = torch.from_numpy(
         np.stack([codebook.mean, codebook.variance, -rate * np.log(codebook.share)], 1)
@@ -96,23 +105,31 @@ def _costs(mean: Tensor, std: Tensor, label: Tensor, codebook: Codebook, rate: f
     found = torch.empty(len(mean), dtype=torch.float64, device=mean.device)
     for part in chunks(len(mean)):
         m, v, index = table[label[part].long()].unbind(1)
-        s2 = std[part].double().square()
-        divergence = ((v + (mean[part].double() - m).square()) / s2 - 1 + (s2 / v).log()) / 2
-        found[part] = divergence + index
+        log_s2 = 2 * log_std[part].double()
+        square = v + (mean[part].double() - m).square()
+        found[part] = (square * (-log_s2).exp() - 1 + log_s2 - v.log()) / 2 + index
     return found
 
 
 def planned_to_fit(
     mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
 ) -> Plan:
-    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes."""
+    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes.
+
+    Where sizes jump from one rate to the next, some tensors take the larger side of the jump.
+    """
     places = _Places.of(mean, std, parts)
-    rate = _rate_for_bytes(places, entries, target)
+    larger, fitting = _around(places, entries, target)
+    budget = float(target)
     while True:  # cells are coarser than weights
-        plan = _planned(mean, std, places, entries, rate)
-        if coded_bytes(plan, places.parts) <= target:
+        plan = _planned(places, _between(larger, fitting, 8 * budget), fitting.rate)
+        excess = coded_bytes(plan, places.parts) - target
+        if excess <= 0:
             return plan
-        rate *= 1.05
+        budget -= excess
+        if fitting.total_bits > 8 * budget:
+            fitting = _trial(places, entries, 1.05 * fitting.rate)
+            larger, budget = fitting, float(target)
 
 
 def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
@@ -134,37 +151,73 @@ def rate_for_bytes(
 
     They are counted on cells instead of weights.
     """
-    return _rate_for_bytes(_Places.of(mean, std, parts), entries, target)
+    return _around(_Places.of(mean, std, parts), entries, target)[1].rate
 
 
-def _rate_for_bytes(places: _Places, entries: int, target: int, steps: int = 10) -> float:
+class _Trial(NamedTuple):
+    """Tables for one rate, and what each tensor costs with them, counted on cells."""
+
+    rate: float
+    tables: Tables
+    bits: Array  # of labels, and of weights that stay whole
+    nats: Array  # of KL
+
+    @property
+    def total_bits(self) -> float:
+        """Those of all tensors and of the table."""
+        return float(self.bits.sum()) + ENTRY_BITS * len(self.tables.codebook.share)
+
+
+def _around(places: _Places, entries: int, target: int, steps: int = 10) -> tuple[_Trial, _Trial]:
+    """The trials at two neighbouring rates of which the second fits; both are it if all fit."""
     low, high = log(1e-5), log(1e3)
-    while _bits_on_cells(places, entries, np.exp(high)) > 8 * target:
+    while (fitting := _trial(places, entries, exp(high))).total_bits > 8 * target:
         if 8 * target < ENTRY_BITS or high > _MOST_LOG_RATE:
-            weights = int(places.cells.size.sum())
             raise PocketBayesError(
-                f"target_bytes={target} is less than the smallest table for {weights} weights"
+                f"target_bytes={target} is less than the smallest table for "
+                f"{len(places.mean)} weights"
             )
         low, high = high, high + log(1e3)
+    larger = fitting
     for _ in range(steps):
         middle = (low + high) / 2
-        fits = _bits_on_cells(places, entries, np.exp(middle)) <= 8 * target
-        low, high = (low, middle) if fits else (middle, high)
-    return float(np.exp(high))
+        found = _trial(places, entries, exp(middle))
+        if found.total_bits <= 8 * target:
+            high, fitting = middle, found
+        else:
+            low, larger = middle, found
+    return (larger if larger.rate < fitting.rate else fitting), fitting
 
 
-def _bits_on_cells(places: _Places, entries: int, rate: float) -> float:
-    """Bits of labels, table and weights that stay whole."""
-    weights = int(places.cells.size.sum())
-    limit = _nats_of_whole(weights, rate)
-    tables = fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance=1e-4)
-    bits = float(ENTRY_BITS * len(tables.codebook.share))
+def _trial(places: _Places, entries: int, rate: float) -> _Trial:
+    limit, whole = _nats_of_whole(len(places.mean), rate), bits_of_whole(len(places.mean))
+    tables = _fitted(places, entries, rate, tolerance=1e-4)
+    bits, nats = [], []
     for number, cells in enumerate(places.tensors):
         book = tables.of(number)
         choice, cost = chosen(statistics_of(cells), book, rate)
-        label = -np.log2(book.share)[choice]
-        bits += float(cells.size @ np.where(cost <= limit, label, bits_of_whole(weights)))
-    return bits
+        label = -np.log(book.share)[choice]
+        shares = cost <= limit
+        bits.append(cells.size @ np.where(shares, label / log(2), whole))
+        nats.append(cells.size @ np.where(shares, cost - rate * label, 0.0))
+    return _Trial(rate, tables, np.array(bits), np.array(nats))
+
+
+def _between(larger: _Trial, fitting: _Trial, bits: float) -> Tables:
+    """Both tables in one: tensors that save most nats per bit use the larger one's entries.
+
+    As many as `bits` allow.
+    """
+    left = bits - fitting.total_bits - ENTRY_BITS * len(larger.tables.codebook.share)
+    more, saved = larger.bits - fitting.bits, fitting.nats - larger.nats
+    taken = np.zeros(len(more), dtype=bool)
+    for tensor in np.argsort(-saved / np.maximum(more, 1)):
+        if saved[tensor] > 0 and 0 < more[tensor] <= left:
+            taken[tensor] = True
+            left -= more[tensor]
+    if not taken.any():
+        return fitting.tables
+    return joined_tables(larger.tables, fitting.tables, taken)
 
 
 def coded_bits(label: Tensor, entries: int) -> float:
@@ -177,4 +230,4 @@ def coded_bits(label: Tensor, entries: int) -> float:
 def nearest_entries(mean: Tensor, std: Tensor, table: Codebook, rate: float) -> Tensor:
     """The entry of least KL(N_k || q_i) - rate log pi_k for every weight."""
     places = _Places.of(mean, std, ())
-    return assigned_entries(mean, _above_zero(std), table, rate, places.grid, places.cells)
+    return assigned_entries(mean, places.log_std, table, rate, places.grid, places.cells)

@@ -74,6 +74,17 @@ class Tables(NamedTuple):
         return self.codebook._replace(share=self.share[tensor])
 
 
+def joined_tables(first: Tables, second: Tables, uses_first: NDArray[np.bool_]) -> Tables:
+    """The entries of both that are in use, where each tensor uses those of one."""
+    own = uses_first[:, None]
+    parts = [np.where(own, first.share, _UNSEEN), np.where(own, _UNSEEN, second.share)]
+    share = np.concatenate(parts, 1)
+    used = (share > _UNSEEN).any(0)
+    books = zip(first.codebook, second.codebook, strict=True)
+    mean, variance, shares = (np.concatenate(arrays)[used] for arrays in books)
+    return Tables(Codebook(mean, variance, shares / shares.sum()), share[:, used])
+
+
 def fitted_codebook(
     cells: Cells,
     entries: int,
@@ -224,7 +235,7 @@ def _blocks(rows: int, terms: Array) -> Iterator[slice]:
 
 def assigned_entries(
     mean: Tensor,
-    std: Tensor,
+    log_std: Tensor,
     codebook: Codebook,
     rate: float,
     grid: Grid,
@@ -235,20 +246,17 @@ def assigned_entries(
     data, terms = statistics_of(cells), terms_of(codebook, rate)
     count = min(candidates, len(codebook.share))
     rows = _rows(data)
-    best = np.concatenate(
-        [
-            np.argpartition(_costs(rows[part], terms), count - 1, 1)[:, :count]
-            for part in _blocks(len(rows), terms)
-        ]
-    )
-    choices = torch.from_numpy(best).int().to(mean.device)
+    best = np.empty((len(rows), count), dtype=np.int32)
+    for part in _blocks(len(rows), terms):
+        best[part] = np.argpartition(_costs(rows[part], terms), count - 1, 1)[:, :count]
+    choices = torch.from_numpy(best).to(mean.device)
     row_of = row_lookup(cells, grid, mean.device)
     table = torch.from_numpy(terms.T.copy()).to(mean.device)
     labels = torch.empty(len(mean), dtype=torch.int32, device=mean.device)
     for part in chunks(len(mean), CHUNK // 8):
-        options = choices[row_of[cell_numbers(mean[part], std[part].log(), grid).long()]]
+        options = choices[row_of[cell_numbers(mean[part], log_std[part], grid).long()]]
         a, b, c = table[options.long()].unbind(2)
-        mu, p = mean[part].double()[:, None], std[part].double()[:, None] ** -2
+        mu, p = mean[part].double()[:, None], (-2 * log_std[part].double()).exp()[:, None]
         cost = a * p + b * p * mu + c
         labels[part] = options.gather(1, cost.argmin(1, keepdim=True)).flatten()
     return labels
