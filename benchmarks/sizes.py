@@ -116,7 +116,7 @@ def shared_to_fit(
 ) -> tuple[pb.Sharing, torch.nn.Module]:
     """Sharing whose file is as large as wanted, to a percent: its own estimate is corrected."""
     wanted = target
-    for _ in range(4):
+    for _ in range(8):
         method = sharing(a, wanted)
         trial = replace(method, refresh_norms=False)  # their statistics hardly change the size
         model = fitted(a, sets, opened(path, sets), trial, 0, 0).model

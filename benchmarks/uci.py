@@ -38,6 +38,7 @@ def main() -> None:
     made.add_argument("--root", type=Path, required=True)
     made.add_argument("--sets", nargs="*")
     made.add_argument("--splits", type=int, default=5)
+    made.add_argument("--from-split", type=int, default=0, help="leave out those before")
     made.add_argument("--density", type=float, default=0.1)
     made.add_argument("--hidden", nargs="+", type=int, default=[400, 400])
     made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
@@ -59,7 +60,7 @@ def main() -> None:
     arrays = np.load(a.root / "uci_regression.npz")
     names = a.sets or sorted({key.split("/")[0] for key in arrays.files})
     for name in names:
-        for number in range(a.splits):
+        for number in range(a.from_split, a.splits):
             split = opened(arrays, name, number, a.validation)
             known = {"set": name, "split": number, "rows": len(split.train[0])}
             known |= {"measured_on": "validation" if a.validation else "test"}
