@@ -40,7 +40,7 @@ def main() -> None:
     made.add_argument("--compress", nargs="+", type=Path, default=[])
     made.add_argument("--prune", nargs="*", type=float, default=[], help="densities before sharing")
     made.add_argument("--tune-epochs", type=int, default=20, help="after each pruning")
-    made.add_argument("--target-bytes", nargs="+", type=int, default=[500_000])
+    made.add_argument("--target-bytes", nargs="*", type=int, default=[500_000])
     made.add_argument("--components", type=int, default=500)
     made.add_argument("--share-lr", type=float, default=1e-4)
     made.add_argument("--share-std-lr", type=float, default=1e-3)
