@@ -44,6 +44,7 @@ def main() -> None:
     made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     made.add_argument("--first", type=float, default=0.5, help="part of the steps of dense VI")
     made.add_argument("--tune", type=float, default=0.4, help="part of the steps after pruning")
+    made.add_argument("--through", nargs="*", type=float, default=[], help="densities before")
     made.add_argument("--select-beta", type=float, default=0.3, help="while switches move")
     made.add_argument("--select-lr", type=float, default=3e-3)
     made.add_argument("--optimum", default="density", choices=("gradient", "density"))
@@ -125,8 +126,12 @@ def sparse(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
     model = trained(a, split, model, pb.MeanField(**rates), a.first, seed)
     method = pb.SpikeSlab(inclusion=a.inclusion, optimum=a.optimum, **selecting)
     model = trained(a, split, model, method, 1 - a.first - a.tune, seed)
-    pb.prune_(model, a.density)
-    return trained(a, split, model, pb.MeanField(warmup=0.0, **rates), a.tune, seed)
+    densities = [*a.through, a.density]
+    for density in densities:
+        pb.prune_(model, density)
+        tuning = pb.MeanField(warmup=0.0, **rates)
+        model = trained(a, split, model, tuning, a.tune / len(densities), seed)
+    return model
 
 
 def scores(model: nn.Module, split: Split) -> dict[str, Any]:
