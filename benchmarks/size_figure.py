@@ -34,7 +34,7 @@ SHAPES = {"trained": "o", "pruned": "v", "shared": "s"}
 STEPS = {
     "trained": "file, as trained",
     "pruned": "pruned",
-    "shared": "weights share a table; small: before training on",
+    "shared": "weights share a table; small: trained on",
 }
 
 
@@ -127,13 +127,13 @@ def draw_published(axes: Any, point: Published) -> Boxes:
 
 
 def draw_files(axes: Any, kind: Files) -> Boxes:
-    """Files of one kind: mean and range, the bits-back limit, and what was before training on."""
+    """Files of one kind: mean and range, the bits-back limit, and what came of training on."""
     colour, shape = colour_of(kind), SHAPES[kind.step]
     face = colour if kind.is_coded else lighter(colour)
     size, accuracy = kind.size, kind.accuracy
     marks = [boxes_along(axes, [(size, accuracy)], 4.5)]
-    if kind.before:
-        places = [(kind.before.size, kind.before.accuracy), (size, accuracy)]
+    if kind.after:
+        places = [(kind.after.size, kind.after.accuracy), (size, accuracy)]
         axes.plot(*zip(*places, strict=True), color=colour, linewidth=0.8, linestyle=":")
         axes.plot(*places[0], shape, color=lighter(colour), markersize=3.5)
         marks += [boxes_along(axes, places, 1), boxes_along(axes, places[:1], 2.5)]
@@ -199,7 +199,7 @@ def label_of_published(point: Published) -> Label:
 
 def draw_absent(axes: Any, files: Sequence[Files]) -> Boxes:
     """Names what lies outside the axis."""
-    all_stages = [stage for kind in files for stage in (kind, kind.before) if stage]
+    all_stages = [stage for kind in files for stage in (kind, kind.after) if stage]
     absent = [kind for kind in all_stages if not is_inside(kind.accuracy)]
     if not absent:
         return no_boxes()

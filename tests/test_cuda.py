@@ -12,7 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 from pocketbayes.posteriors.conversions import as_packed
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+# The compiler for GPUs warns of itself: of TF32 that is off, of its own old functions.
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("default"),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

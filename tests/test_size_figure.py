@@ -118,14 +118,23 @@ def test_one_name_for_two_settings_says_which(results):
     assert [files.name for files in found()] == ["subspace 5%, β 0.01", "subspace 5%, β 0.004"]
 
 
-def test_a_table_before_training_on_belongs_to_the_one_after(results):
-    shared = SHARED | {"parent": "subspace-0"}
-    before = shared | {"stage": "shared", "accuracy": 0.92}
-    results(shared, before, before | {"target_bytes": 250_000})
-    after, alone = found()
-    assert after.accuracy == pytest.approx(94)
-    assert after.before.accuracy == pytest.approx(92)
-    assert alone.name.endswith("not trained on")
+def test_a_table_after_training_on_belongs_to_the_one_before(results):
+    trained = SHARED | {"parent": "subspace-0"}
+    before = trained | {"stage": "shared", "accuracy": 0.92}
+    results(trained, before, before | {"target_bytes": 250_000})
+    both, alone = found()
+    assert both.accuracy == pytest.approx(92)
+    assert both.after.accuracy == pytest.approx(94)
+    assert alone.after is None
+
+
+def test_epochs_of_sharing_say_nothing_about_what_was_only_pruned(results):
+    pruned = {"row": "pruned", "parent": "subspace-0", "stage": "trained on"}
+    options = {"beta": 0.01, "weight_decay": 1, "tune_epochs": 5}
+    results(pruned | {"settings": options | {"epochs": 8}},
+            pruned | {"settings": options | {"epochs": 60}, "accuracy": 0.95})  # fmt: skip
+    (one,) = found()
+    assert one.accuracies == pytest.approx((95,))
 
 
 def test_files_of_plain_numbers_are_told_from_coded_ones(results):

@@ -18,6 +18,7 @@ SHARING = {"sharing": "mixture", "rate-distortion": "shared"}
 OF_A_RUN = {"seeds", "compress", "target_bytes", "table", "data", "no_ood", "predictives", "vary"}
 OF_PRUNING = {"prune", "tune_epochs"}
 OF_SHARING = {"components", "share_lr", "share_std_lr", "reassign_every"}
+OF_TRAINING_ON = {"epochs"}  # the pruned have epochs of their own
 
 # What tells two kinds of one name apart, and how the picture writes it.
 TELLING = {"beta": "β", "weight_decay": "decay", "epochs": "epochs", "tune_epochs": "tuned"}
@@ -35,7 +36,7 @@ class Files:
     all_bytes: tuple[float, ...]
     accuracies: tuple[float, ...]
     limits: tuple[float, ...] = ()
-    before: "Files | None" = None
+    after: "Files | None" = None
 
     @property
     def size(self) -> float:
@@ -107,6 +108,7 @@ def _kind(row: Row) -> tuple[Any, ...]:
     """What files that differ by their seed alone have in common."""
     idle = OF_A_RUN | (set() if _is_pruned(row) else OF_PRUNING)
     idle |= set() if _made(row) in SHARING else OF_SHARING
+    idle |= OF_TRAINING_ON if _made(row) == "pruned" else set()
     settings = {k: v for k, v in row["settings"].items() if k not in idle and v is not None}
     told = json.dumps(settings, sort_keys=True)
     return row["table"], _name(row), row.get("target_bytes"), told
@@ -162,15 +164,15 @@ def _telling(row: Row, competing: Sequence[Row]) -> str:
 
 
 def _with_stages(name: str, group: list[Row]) -> Files:
-    """A kind as it is in the end and, of a shared table, as it was before training on."""
+    """A kind as it is and, of a shared table, as it is after training on."""
     stages = grouped(group, lambda row: row.get("stage") == "shared")
-    before = _files(f"{name}, before training on", stages[True]) if True in stages else None
-    if False in stages:
-        return _files(name, stages[False], before)
-    return _files(f"{name}, not trained on", group)
+    if True not in stages:
+        return _files(name, group)
+    after = _files(f"{name}, trained on", stages[False]) if False in stages else None
+    return _files(name, stages[True], after)
 
 
-def _files(name: str, group: Sequence[Row], before: Files | None = None) -> Files:
+def _files(name: str, group: Sequence[Row], after: Files | None = None) -> Files:
     first = group[0]
     return Files(
         name,
@@ -181,7 +183,7 @@ def _files(name: str, group: Sequence[Row], before: Files | None = None) -> File
         tuple(row["file_bytes"] for row in group),
         tuple(100 * row["accuracy"] for row in group),
         tuple(row["bits_back_bytes"] for row in group if "bits_back_bytes" in row),
-        before,
+        after,
     )
 
 
