@@ -78,10 +78,11 @@ MAY_IMPORT = {
     "planes": "plots",
     "features": "convert description ensembles layers plots posteriors selection",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
+    "report": "codec data evaluation extras figures methods planes plots predictive tables",
     "flags": "compression",
     "commands": "checkpoints codec composition compression convert data description"
     " ensembles environment evaluation features figures fitting flags flops estimators layers"
-    " methods models norms plots prediction predictive progress pruning tables",
+    " extras methods models norms plots prediction predictive progress pruning report tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",

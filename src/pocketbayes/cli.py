@@ -20,6 +20,7 @@ from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
 from pocketbayes.commands.planning import planned, resumed, train_flags, with_parents_choices
 from pocketbayes.commands.predict import PredictOptions, run_prediction
+from pocketbayes.commands.report import report_flags, run_report
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import launched_processes, run_training
 from pocketbayes.errors import PocketBayesError
@@ -44,6 +45,7 @@ TRAIN, EVALUATE = train_flags(), evaluate_flags()
 COMPRESS = compress_flags()
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
 FIGURES, FEATURES = figure_flags(), options_in(FeatureOptions)
+REPORT = report_flags()
 
 
 def train(
@@ -188,6 +190,28 @@ def features(
     show(report.to_dict(), json, str(report))
 
 
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories or .pocket files.")
+    ],
+    config: ConfigFile = None,
+    json: Json = False,
+    **values: Any,
+) -> None:
+    """Write one page about models: how big, how accurate, how sure, and where not.
+
+    The page holds its pictures and loads nothing: it can be mailed, printed and read on a phone.
+
+    [bold]Examples[/bold]
+
+      pocketbayes report runs/a runs/a-compressed --ood photo-patches
+
+      pocketbayes report model.pocket --data cifar10 --root DATA --ood svhn --out page.html
+    """
+    result = run_report(runs, given_options(values, config, REPORT), REPORT)
+    show(result, json, f"wrote {result['page']}, {result['bytes']:,} bytes")
+
+
 def inspect(run_or_file: Target, json: Json = False) -> None:
     """Show what a file holds: network, posteriors, sections and bytes.
 
@@ -221,6 +245,7 @@ for command, flags in (
     (predict, PREDICT),
     (figures, FIGURES),
     (features, FEATURES),
+    (report, REPORT),
 ):
     app.command()(add_flags(command, flags))
 app.command()(inspect)

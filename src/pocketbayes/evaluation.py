@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from pocketbayes.elbo import matched_target
 from pocketbayes.errors import DataError
 from pocketbayes.layers import estimator_of
 from pocketbayes.prediction import predict
-from pocketbayes.predictive import ClassPrediction, ValuePrediction
+from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,36 @@ def evaluate(
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
         >>> record.accuracy, record.nll, record.ece, record.auroc_entropy
     """
-    begin = time.perf_counter()
-    if not isinstance(loader, Iterable):
-        raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
     options: dict[str, Any] = {
         "generator": generator, "estimator": estimator, "average": average,
         "likelihood": likelihood,
     }  # fmt: skip
-    predictions, targets = [], []
+    return record_of(answered(model, loader, num_samples, ood_loader, **options))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says about a data set, batch by batch, what is true, and how that was found."""
+
+    predictions: list[ClassPrediction] | list[ValuePrediction]
+    targets: list[Tensor]
+    outside: Prediction | None
+    estimator: str
+    seconds: float
+
+
+def answered(
+    model: nn.Module,
+    loader: Iterable[Any],
+    num_samples: int = 30,
+    ood_loader: Iterable[Any] | None = None,
+    **options: Any,
+) -> Answers:
+    """Predictions for everything that the loaders yield; the options are those of `predict`."""
+    begin = time.perf_counter()
+    if not isinstance(loader, Iterable):
+        raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
+    predictions, targets = list[Any](), list[Tensor]()
     for batch in loader:
         x, y = unpack(batch, "the loader")
         predictions.append(
@@ -112,20 +134,30 @@ def evaluate(
         targets.append(y.to(next(model.parameters()).device))
     if not predictions:
         raise DataError("the loader is empty: it yielded no batch to evaluate")
+    outside = None
+    if ood_loader is not None:
+        if not isinstance(predictions[0], ClassPrediction):
+            raise DataError("out-of-distribution scores need a categorical likelihood")
+        outside = predict(model, ood_loader, num_samples, **options)
+    estimator = _estimator(model, options.get("estimator"))
+    return Answers(predictions, targets, outside, estimator, time.perf_counter() - begin)
+
+
+def record_of(answers: Answers) -> Record:
+    """The metrics of these answers."""
+    begin = time.perf_counter()
+    predictions, targets = answers.predictions, answers.targets
     if isinstance(predictions[0], ClassPrediction):
         found = _classification(predictions, targets)
-        if ood_loader is not None:
-            outside = predict(model, ood_loader, num_samples, **options)
-            found |= _out_of_distribution(predictions, outside)
+        if answers.outside is not None:
+            found |= _out_of_distribution(predictions, answers.outside)
     else:
-        found = _regression(cast(list[ValuePrediction], predictions), targets)
-        if ood_loader is not None:
-            raise DataError("out-of-distribution scores need a categorical likelihood")
+        found = _regression(predictions, targets)
     return Record(
         num_examples=sum(map(len, targets)),
         num_samples=predictions[0].num_samples,
-        estimator=_estimator(model, estimator),
-        seconds=time.perf_counter() - begin,
+        estimator=answers.estimator,
+        seconds=answers.seconds + time.perf_counter() - begin,
         **found,
     )
 

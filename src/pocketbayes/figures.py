@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +52,17 @@ def weight_figures(
     Example:
         >>> weight_figures(model, "figures", test_loader, method=Sharing(components=50))
     """
-    posteriors = {name: q for name, q in named_posteriors(model) if q.is_random}
-    if not posteriors:
+    weights = RandomWeights.of(model)
+    if not weights.posteriors:
         raise PocketBayesError("this model has no random weights to draw: train it first")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    moments = {name: _moments(q) for name, q in posteriors.items()}
     figure, (axes,) = new_figure(1)
-    _draw_plane(axes, posteriors, moments, method or Sharing())
+    weights.draw_plane(axes, method or Sharing())
     paths = [folder / "plane.png"]
     save_figure(figure, paths[-1])
     figure, (axes,) = new_figure(1)
-    shares = any(isinstance(q, Shared) for q in posteriors.values())
-    draw = draw_weight_shares if shares else draw_weight_densities
-    draw(axes, {name: mean for name, (mean, _) in moments.items()})
+    weights.draw_layers(axes)
     paths.append(folder / "densities.png")
     save_figure(figure, paths[-1])
     if loader is not None:
@@ -73,6 +71,30 @@ def weight_figures(
         paths.append(folder / "confidence.png")
         save_figure(figure, paths[-1])
     return paths
+
+
+@dataclass(frozen=True)
+class RandomWeights:
+    """The weights of a model that are random: posteriors, and mean and std of each weight."""
+
+    posteriors: dict[str, Posterior]
+    moments: dict[str, tuple[Numbers, Numbers]]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "RandomWeights":
+        """Those of this model."""
+        posteriors = {name: q for name, q in named_posteriors(model) if q.is_random}
+        return cls(posteriors, {name: _moments(q) for name, q in posteriors.items()})
+
+    def draw_plane(self, axes: Any, method: Sharing) -> None:
+        """The (mean, std) plane, with the table in use or the one that this method would make."""
+        _draw_plane(axes, self.posteriors, self.moments, method)
+
+    def draw_layers(self, axes: Any) -> None:
+        """How the means are spread, layer by layer."""
+        shares = any(isinstance(q, Shared) for q in self.posteriors.values())
+        draw = draw_weight_shares if shares else draw_weight_densities
+        draw(axes, {name: mean for name, (mean, _) in self.moments.items()})
 
 
 @torch.no_grad()

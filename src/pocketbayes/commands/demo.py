@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pocketbayes.checkpoints import prepare_directory
 from pocketbayes.codec import load, save
-from pocketbayes.commands.predict import SURE, why_unsure
+from pocketbayes.commands.predict import SURE
 from pocketbayes.commands.runs import write_text
 from pocketbayes.convert import bayesianize_
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
@@ -23,7 +23,7 @@ from pocketbayes.methods import Deterministic, MeanField, Method, Sharing, Subsp
 from pocketbayes.models import build_network
 from pocketbayes.plots import draw_entropies, draw_reliability, draw_sizes, new_figure, save_figure
 from pocketbayes.prediction import predict
-from pocketbayes.predictive import ClassPrediction
+from pocketbayes.predictive import ClassPrediction, why_unsure
 from pocketbayes.tables import console, rows_table
 
 # What the demo trains, in the order of its table: by one method after another.

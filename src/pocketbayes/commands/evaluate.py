@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from pocketbayes.data import DATASETS, MemoryLoader, with_validation
 from pocketbayes.description import Description, describe
 from pocketbayes.environment import PRECISIONS
 from pocketbayes.errors import DataError, require_choice
-from pocketbayes.evaluation import evaluate
+from pocketbayes.evaluation import Answers, answered, record_of
 from pocketbayes.flags import (
     Flag,
     UsageError,
@@ -88,26 +88,49 @@ def run_evaluation(
     """The record of a run, a model file, or a plain file of weights."""
     rest = dict(given)
     options = EvaluateOptions(**take(rest, EvaluateOptions.__dataclass_fields__))
+    found = measured_target(target, options, rest, flags)
+    facts = {"target": str(target), "data": found.name, "split": options.split, "ood": options.ood}
+    return {k: v for k, v in facts.items() if v} | found.numbers()
+
+
+@dataclass(frozen=True)
+class Measured(Generic[Options]):
+    """A model, its data, and what it says about them."""
+
+    options: Options
+    name: str
+    model: nn.Module
+    dataset: Dataset
+    answers: Answers
+
+    def numbers(self) -> dict[str, Any]:
+        """The record, in the target's own units."""
+        return in_units(record_of(self.answers).to_dict(), describe(self.model).preprocess)
+
+
+def measured_target(
+    target: Path, options: Options, rest: dict[str, Any], flags: Mapping[str, Flag]
+) -> Measured[Options]:
+    """Opens a model with its data and lets it answer."""
     options, name, model, dataset = opened_target(target, options, rest, flags)
     device = chosen_device(options.device)
-    known = describe(model)
     outside = None
     if options.ood is not None:
         root = options.ood_root or options.root
-        unlabelled = replace(known, class_names=None)
+        unlabelled = replace(describe(model), class_names=None)
         found = opened_data(options.ood, "test", root, {}, unlabelled).to(device)
         outside = tracked(MemoryLoader(found, options.batch_size), f"predicting {options.ood}")
+    inside = MemoryLoader(dataset.to(device), options.batch_size)
     with in_precision(options.precision, device):
-        record = evaluate(
+        answers = answered(
             model.to(device),
-            tracked(MemoryLoader(dataset.to(device), options.batch_size), f"predicting {name}"),
+            tracked(inside, f"predicting {name}"),
             options.num_samples,
             outside,
-            torch.Generator().manual_seed(options.seed),
-            options.estimator,
+            generator=torch.Generator().manual_seed(options.seed),
+            estimator=options.estimator,
         )
-    facts = {"target": str(target), "data": name, "split": options.split, "ood": options.ood}
-    return {k: v for k, v in facts.items() if v} | in_units(record.to_dict(), known.preprocess)
+    return Measured(options, name, model, dataset, answers)
 
 
 def opened_target(

@@ -19,7 +19,7 @@ from pocketbayes.data.folders import PICTURES
 from pocketbayes.description import Description, describe
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.prediction import predict
-from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
+from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction, why_unsure
 from pocketbayes.progress import tracked
 
 TABLES = (".csv", ".txt", ".parquet", ".pq")
@@ -151,16 +151,6 @@ def _class_row(
         "aleatoric": aleatoric,
         "epistemic": epistemic,
     }
-
-
-def why_unsure(aleatoric: float, epistemic: float, pred: Prediction) -> str:
-    """The larger part of the doubt and its share; one draw alone cannot tell the parts apart."""
-    if pred.num_samples == 1:
-        return "not known: a single network cannot tell"
-    share = epistemic / max(aleatoric + epistemic, 1e-30)
-    if share > 0.5:
-        return f"{share:.0%} epistemic: its draws disagree"
-    return f"{1 - share:.0%} aleatoric: its draws agree that it is ambiguous"
 
 
 def _value_rows(

@@ -1,0 +1,136 @@
+"""What is known of one model: numbers, answers one by one, its file and its weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pocketbayes.codec import FileSummary
+from pocketbayes.data import ImageSet, TableSet
+from pocketbayes.evaluation import Answers
+from pocketbayes.figures import RandomWeights
+from pocketbayes.plots import Numbers
+from pocketbayes.predictive import ClassPrediction, Prediction
+
+
+@dataclass(frozen=True)
+class ClassAnswers:
+    """Answers of a classifier, one row per example; entropies in nats."""
+
+    probs: Numbers
+    entropy: Numbers
+    aleatoric: Numbers
+    epistemic: Numbers
+    truth: Numbers | None
+    num_samples: int
+
+    @property
+    def label(self) -> Numbers:
+        """The most probable class."""
+        found: Numbers = self.probs.argmax(1)
+        return found
+
+    @property
+    def confidence(self) -> Numbers:
+        """Its probability."""
+        found: Numbers = self.probs.max(1)
+        return found
+
+    @property
+    def right(self) -> Numbers:
+        """Whether that is the true class."""
+        found: Numbers = (self.label == self.truth).astype(float)
+        return found
+
+
+@dataclass(frozen=True)
+class ValueAnswers:
+    """Answers of a regression in the target's own units; `rank` is P(y <= truth)."""
+
+    mean: Numbers
+    std: Numbers
+    low: Numbers
+    high: Numbers
+    rank: Numbers
+    aleatoric: Numbers
+    epistemic: Numbers
+    truth: Numbers
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that a page says about one model.
+
+    Attributes:
+        name: how the page calls it.
+        data: the data set and its part, in words.
+        ood: the other data set, if there is one.
+        numbers: the record, in the target's own units.
+        file: what the file holds.
+        weights: of the model, for pictures.
+        answers: on the data set.
+        outside: on the other data set.
+        dataset: the examples themselves.
+        classes: their names.
+        settings: how the model was trained, if that is known.
+    """
+
+    name: str
+    data: str
+    ood: str | None
+    numbers: Mapping[str, Any]
+    file: FileSummary
+    weights: RandomWeights
+    answers: ClassAnswers | ValueAnswers
+    outside: ClassAnswers | None
+    dataset: ImageSet | TableSet
+    classes: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+def answers_of(answers: Answers, target_scale: tuple[float, float]) -> tuple[Any, Any]:
+    """The answers on both data sets, one row per example; values as mean + std * number."""
+    first = answers.predictions[0]
+    truth = torch.cat([t.flatten() for t in answers.targets])
+    if isinstance(first, ClassPrediction):
+        inside = _class_answers(answers.predictions, truth)
+        outside = None if answers.outside is None else _class_answers([answers.outside], None)
+        return inside, outside
+    return _value_answers(answers.predictions, truth, *target_scale), None
+
+
+def _class_answers(parts: Any, truth: Tensor | None) -> ClassAnswers:
+    fields = ("probs", "entropy", "aleatoric", "epistemic")
+    arrays = {name: _joined(parts, name) for name in fields}
+    known = None if truth is None else truth.cpu().numpy()
+    return ClassAnswers(**arrays, truth=known, num_samples=parts[0].num_samples)
+
+
+def _value_answers(parts: Any, truth: Tensor, centre: float, scale: float) -> ValueAnswers:
+    intervals = [part.interval(0.9) for part in parts]
+    low, high = (_array(torch.cat([pair[i] for pair in intervals])) for i in range(2))
+    targets = torch.split(truth, [part.mean.numel() for part in parts])
+    ranks = [part.cdf(y.view_as(part.mean)) for part, y in zip(parts, targets, strict=True)]
+    return ValueAnswers(
+        mean=centre + scale * _joined(parts, "mean"),
+        std=scale * _joined(parts, "std"),
+        low=centre + scale * low,
+        high=centre + scale * high,
+        rank=_array(torch.cat(ranks)),
+        aleatoric=scale**2 * _joined(parts, "aleatoric"),
+        epistemic=scale**2 * _joined(parts, "epistemic"),
+        truth=centre + scale * _array(truth),
+        num_samples=parts[0].num_samples,
+    )
+
+
+def _joined(parts: list[Prediction], name: str) -> Numbers:
+    return _array(torch.cat([getattr(part, name) for part in parts]))
+
+
+def _array(values: Tensor) -> Numbers:
+    found: Numbers = values.double().squeeze(-1).cpu().numpy()
+    return found
