@@ -33,6 +33,7 @@ def main() -> None:
     made.add_argument("--density", nargs="+", type=float, default=[0.05])
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
     made.add_argument("--tune-epochs", type=int, default=20)
+    made.add_argument("--through", nargs="*", type=float, default=[], help="densities before")
     made.add_argument("--tune-lr", type=float, default=0.02)
     made.add_argument("--tune-beta", type=float, help="beta after pruning")
     made.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
@@ -63,13 +64,23 @@ def run(a: argparse.Namespace, sets: Sets, row: str, seed: int) -> None:
     parent = fitted(a, sets, parent, first_method(a, row), a.epochs - dense, seed).model
     report(a, sets, parent, known | {"density": 1.0, "train_seconds": time.perf_counter() - begin})
     for density in a.density:
-        torch.compiler.reset()  # compiled code fits one density
         begin = time.perf_counter()
-        by = {"spike-slab": "inclusion", "magnitude": "magnitude"}.get(row, "snr")
-        model = pb.prune_(copy.deepcopy(parent), density, by=by)
-        model = fitted(a, sets, model, second_method(a, row), a.tune_epochs, seed).model
+        model = pruned(a, sets, copy.deepcopy(parent), row, density, seed)
         spent = time.perf_counter() - begin
         report(a, sets, model, known | {"density": density, "train_seconds": spent})
+
+
+def pruned(
+    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, row: str, density: float, seed: int
+) -> torch.nn.Module:
+    """What is left of the model, trained on; by the way of larger densities, if asked to."""
+    by = {"spike-slab": "inclusion", "magnitude": "magnitude"}.get(row, "snr")
+    for step in [*(d for d in a.through if d > density), density]:
+        torch.compiler.reset()  # compiled code fits one density
+        model = pb.prune_(model, step, by=by)
+        model = fitted(a, sets, model, second_method(a, row), a.tune_epochs, seed).model
+        by = "magnitude" if row == "magnitude" else "snr"  # switches are gone
+    return model
 
 
 def network(a: argparse.Namespace, sets: Sets, seed: int) -> torch.nn.Module:
