@@ -17,6 +17,7 @@ the wanted size; measured from the new file before and after training on.
 """
 
 import argparse
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -86,19 +87,25 @@ def pruned(a: argparse.Namespace, sets: Sets, path: Path, density: float) -> Pat
     rates = {"lr": a.lr, "std_lr": a.std_lr, "beta": a.beta, "weight_decay": a.weight_decay}
     method = pb.MeanField(optimizer="sgd", warmup=0.0, **rates)
     begin = time.perf_counter()
-    model = fitted(a, sets, model, method, a.tune_epochs, 0).model
+    model = fitted(a, sets, model, method, a.tune_epochs, seed_of(path)).model
     known = {"row": "pruned", "parent": path.stem, "stage": "trained on", "density": density}
-    known |= {"settings": settings(a), "train_seconds": time.perf_counter() - begin, "seed": 0}
-    known |= {"model": a.model}
+    known |= {"settings": settings(a), "train_seconds": time.perf_counter() - begin}
+    known |= {"model": a.model, "seed": seed_of(path)}
     smaller = a.files / f"{path.stem}-pruned-{density:g}.pocket"
     report(a, sets, model, smaller, known)
     return smaller
 
 
+def seed_of(path: Path) -> int:
+    """The seed of the first network of the chain, which its files carry in their names."""
+    found = re.search(r"-(\d+)(?=-pruned|$)", path.stem)
+    return int(found[1]) if found else 0
+
+
 def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None:
     """The smaller models made of one file."""
     known = {"row": "rate-distortion", "parent": path.stem, "target_bytes": target}
-    known |= {"settings": settings(a), "model": a.model, "seed": 0}
+    known |= {"settings": settings(a), "model": a.model, "seed": seed_of(path)}
     begin = time.perf_counter()
     method, model = shared_to_fit(a, sets, path, target)
     known |= {"share_seconds": time.perf_counter() - begin, "rate_target": method.target_bytes}
@@ -106,7 +113,7 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
     report(a, sets, model, a.files / f"{name}-shared.pocket", known | {"stage": "shared"})
     if a.epochs:
         begin = time.perf_counter()
-        model = fitted(a, sets, opened(path, sets), method, a.epochs, 0).model
+        model = fitted(a, sets, opened(path, sets), method, a.epochs, seed_of(path)).model
         known |= {"train_seconds": time.perf_counter() - begin}
         report(a, sets, model, a.files / f"{name}.pocket", known | {"stage": "trained on"})
 

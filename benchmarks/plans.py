@@ -1,0 +1,221 @@
+"""Which runs make which table: the papers' and our own, with the settings that validation chose."""
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Job:
+    """One script with one seed.
+
+    Attributes:
+        words: script and arguments; DATA and FILES stand for folders.
+        table: the results file that its rows go to.
+        rows: how many it writes.
+        seed: of the run.
+        seconds: about, on one H200.
+    """
+
+    words: tuple[str, ...]
+    table: str
+    rows: int
+    seed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """Jobs, what they show, and which of the paper's rows cannot be had."""
+
+    about: str
+    jobs: tuple[Job, ...]
+    absent: tuple[str, ...] = ()
+
+
+SEEDS = (0, 1, 2)
+
+
+def jobs(
+    command: str, table: str, rows: int, seconds: float, seeds: tuple[int, ...] = SEEDS
+) -> tuple[Job, ...]:
+    """The same command for several seeds."""
+    flag = "--seed" if command.startswith(("baselines", "dense_vi")) else "--seeds"
+    return tuple(
+        Job((*shlex.split(command), flag, str(seed)), table, rows, seed, seconds) for seed in seeds
+    )
+
+
+def once(command: str, table: str, rows: int, seconds: float) -> tuple[Job, ...]:
+    """A command that has no seed, or all of them."""
+    return (Job(tuple(shlex.split(command)), table, rows, 0, seconds),)
+
+
+def _subspace(density: float, beta: float, seeds: tuple[int, ...] = SEEDS) -> tuple[Job, ...]:
+    words = f"--density {density} --epochs 200 --beta {beta} --weight-decay 0.002"
+    return jobs(f"subspace.py --root DATA {words}", "subspace", 2, 200, seeds)
+
+
+def _baseline(row: str, epochs: int, seconds: float, seeds: tuple[int, ...]) -> tuple[Job, ...]:
+    command = f"baselines.py --root DATA --methods {row} --epochs {epochs}"
+    return jobs(command, "baselines", 1, seconds, seeds)
+
+
+def _chain(seed: int) -> tuple[Job, ...]:
+    """Sparse subspace, pruned twice, shared: one file after the other."""
+    parent = "--parent subspace --density 0.1 --epochs 200 --beta 0.004 --weight-decay 0.002"
+    thin = "--prune 0.06 0.035 --tune-epochs 60 --lr 0.1 --weight-decay 0.002 --beta 0.01"
+    share = "--epochs 0 --beta 0.01"
+    name = f"FILES/subspace-0.1-{seed}"
+    start = "sizes.py --root DATA --files FILES"
+    steps = (
+        (f"{start} {parent} --estimator weight --seeds {seed}", 2, 200),
+        (f"{start} --compress {name}.pocket {thin} --target-bytes", 2, 200),
+        (f"{start} --compress {name}-pruned-0.06.pocket --target-bytes 890000 {share}", 1, 70),
+        (
+            f"{start} --compress {name}-pruned-0.06-pruned-0.035.pocket --target-bytes 490000 "
+            f"{share}",
+            1,
+            60,
+        ),
+    )
+    return tuple(Job(tuple(shlex.split(c)), "sizes", rows, seed, s) for c, rows, s in steps)
+
+
+def _mean_field_file(seed: int) -> tuple[Job, ...]:
+    """Mean-field VI, then a table by rate and distortion."""
+    start = "sizes.py --root DATA --files FILES"
+    steps = (
+        (f"{start} --parent mean-field --epochs 100 --beta 0.003 --seeds {seed}", 2, 190),
+        (
+            f"{start} --compress FILES/mean-field-{seed}.pocket --target-bytes 990000 --epochs 0 "
+            "--beta 0.003",
+            1,
+            90,
+        ),
+    )
+    return tuple(Job(tuple(shlex.split(c)), "sizes", rows, seed, s) for c, rows, s in steps)
+
+
+_RESNET20 = (
+    "sharing.py --root DATA --model resnet20 --weights DATA/weights/cifar10_resnet20.safetensors "
+    "--normalize imagenet --pretrain-epochs 60 --lr 0.1 --beta 0.025 --std-lr 0.01 "
+    "--predictives weight"
+)
+_SHARED_20 = jobs(f"{_RESNET20} --epochs 10", "sharing", 5, 120)
+_SHARED_18 = jobs(
+    "sharing.py --root DATA --model resnet18 --pretrain-epochs 150 --epochs 5 --weight-decay 0.002 "
+    "--beta 0.01 --predictives weight",
+    "sharing",
+    3,
+    210,
+)
+_SHARED_MNIST = jobs(
+    "sharing.py --root DATA --data mnist --model resnet20 --crop-digits --pretrain-epochs 30 "
+    "--lr 0.1 --std-lr 0.01 --beta 0.007 --epochs 4 --share-eagerly --predictives weight --no-ood",
+    "sharing",
+    3,
+    120,
+)
+_VARIED = (
+    "none components=500 components=1000 components=4000 merge=none blend_beyond=none "
+    "'outlier_mean=none outlier_gradient=0' outlier_mean=none outlier_gradient=0 outlier_mean=0.1 "
+    "outlier_mean=0.4 outlier_mean=0.6 objective=rate_distortion draw=shared"
+)
+_NEITHER = "'blend_beyond=none outlier_mean=none outlier_gradient=0'"
+_VARIANTS = f"{_RESNET20} --epochs 0 --no-ood --share-eagerly --table sharing_ablation"
+_ABLATION = tuple(
+    Job((*shlex.split(f"{_VARIANTS} {words}"), "--seeds", "0"), "sharing_ablation", rows, 0, 130)
+    for words, rows in (
+        (f"--quantize 4 2 1 --vary {_VARIED}", 17),
+        (f"--vary {_NEITHER} objective=rate_distortion", 2),
+        ("--vary objective=rate_distortion", 2),
+    )
+)
+_BRIEF = (
+    "subspace.py --root DATA --table subspace_sweep --no-ood --predictives weight --epochs 20 "
+    "--beta 0.01 --weight-decay 0.002"
+)
+_SWEEP = (
+    *jobs(f"{_BRIEF} --density 0.5 0.2 0.02 0.01 0.05 --methods subspace rigl",
+          "subspace_sweep", 10, 330, (0,)),
+    *jobs(f"{_BRIEF} --density 0.1 --methods rigl", "subspace_sweep", 1, 40, (0,)),
+    *jobs(f"{_BRIEF} --density 0.1", "subspace_sweep", 1, 40, (0,)),
+)  # fmt: skip
+_CRITERIA = jobs(
+    "subspace.py --root DATA --no-ood --predictives weight --epochs 20 --beta 0.01 "
+    "--weight-decay 0.002 --table subspace_ablation --density 0.05 --vary criterion=magnitude "
+    "criterion=snr criterion=expected_magnitude criterion=expected_exp criterion=snr_exp "
+    "growth=mean growth=multi_step new_std=eps",
+    "subspace_ablation",
+    8,
+    260,
+    (0,),
+)
+_CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
+_RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
+_BASELINES = (
+    *_baseline("deterministic", 200, 90, SEEDS),
+    *_baseline("deep-ensemble", 60, 160, (0,)),
+    *_baseline("mc-dropout", 60, 60, (0,)),
+    *_baseline("bayes-by-backprop", 60, 60, (0,)),
+    *jobs("dense_vi.py --root DATA --epochs 200 --beta 0.003", "dense_vi", 3, 330),
+)
+_DIGITS = (
+    "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "
+    "0.005 --optimizer adamw --lr 0.002 --tune-lr 0.001 --prior-std 0.2 --epochs 40 "
+    "--tune-epochs 20 --no-compile --no-ood"
+)
+_CURVES = (
+    *jobs(f"{_DIGITS} --rows spike-slab --inclusion 0.05 --beta 0.1", "pruning", 5, 180),
+    *jobs(f"{_DIGITS} --rows spike-slab --inclusion 0.02 --beta 0.3", "pruning", 5, 180),
+    *jobs(f"{_DIGITS} --rows variational-dropout --dropout-beta 0.3", "pruning", 5, 180),
+    *jobs(f"{_DIGITS} --rows variational-dropout --dropout-beta 1", "pruning", 5, 180),
+    *jobs(f"{_DIGITS} --rows snr --beta 0.3", "pruning", 5, 150),
+    *jobs(f"{_DIGITS} --rows magnitude --weight-decay 0", "pruning", 5, 120),
+)
+_NO_CIFAR_100 = "CIFAR-100: the data cannot be had here"
+_NO_IMAGENET = "ImageNet: the data cannot be had here"
+
+TABLES = {
+    "headline": Table(
+        "the rows with three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
+        (
+            *_baseline("deterministic", 200, 90, SEEDS),
+            *jobs("dense_vi.py --root DATA --epochs 200 --beta 0.003", "dense_vi", 3, 330),
+            *_subspace(0.05, 0.01),
+            *_SHARED_18,
+            *_SHARED_20,
+            *_CHAIN,
+            *_RATE_DISTORTION,
+        ),
+    ),
+    "ssvi-1": Table(
+        "sparse subspaces against dense VI, ResNet-18 on CIFAR-10",
+        (*_subspace(0.1, 0.004), *_subspace(0.05, 0.01), *_BASELINES),
+        (_NO_CIFAR_100,),
+    ),
+    "ssvi-2": Table(
+        "sparse subspaces against other sparse networks", _subspace(0.05, 0.01), (_NO_CIFAR_100,)
+    ),
+    "ssvi-3": Table(
+        "out of distribution: CIFAR-10 against SVHN", _subspace(0.05, 0.01), (_NO_CIFAR_100,)
+    ),
+    "ssvi-figure-2": Table("accuracy against density, and the choices of the method",
+                           (*_SWEEP, *_CRITERIA)),
+    "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
+                       (_NO_CIFAR_100, _NO_IMAGENET)),
+    "sharing-4": Table("weight sharing against quantisation", (*_ABLATION, *_SHARED_MNIST)),
+    "sharing-5": Table("outliers and blends", _ABLATION),
+    "sharing-6": Table(
+        "time of training and of predictions",
+        (*once("inference.py --model resnet18", "inference", 4, 40),
+         *once("stage_two.py", "stage_two", 3, 40)),
+    ),
+    "sharing-7": Table("weight sharing, CIFAR-10 against SVHN", _SHARED_18),
+    "sharing-8": Table("the threshold of outliers", _ABLATION),
+    "sharing-10": Table("merging", _ABLATION, (_NO_CIFAR_100,)),
+    "spike-slab": Table("accuracy against sparsity, MNIST", _CURVES),
+    "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
+                   (*_CHAIN, *_RATE_DISTORTION)),
+    "baselines": Table("what a user would take instead", _BASELINES),
+}  # fmt: skip

@@ -1,0 +1,91 @@
+"""The benchmark runner: what counts as done, and that its plans can be run."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import plans  # noqa: E402
+import run  # noqa: E402
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Writes rows as if scripts had been run; nothing else is there."""
+    monkeypatch.setattr(run, "RESULTS", tmp_path)
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+
+    def write(*rows):
+        (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return write
+
+
+def job(command, rows=1, seed=0):
+    return plans.Job(tuple(command.split()), "t", rows, seed, 10)
+
+
+def test_a_job_is_done_when_all_rows_of_its_seed_are_there(results):
+    made = {"command": "python x.py --root DATA --seeds 0 1 2 --beta 0.1 --lr 1"}
+    results(made | {"seed": 0}, made | {"seed": 0}, made | {"seed": 1})
+    wanted = "x.py --beta 0.1 --root DATA --lr 1 --seeds"
+    assert run.is_done(job(f"{wanted} 0", rows=2))
+    assert not run.is_done(job(f"{wanted} 1", rows=2, seed=1))
+    assert not run.is_done(job(f"{wanted} 2", rows=1, seed=2))
+    assert not run.is_done(job("x.py --beta 0.2 --root DATA --lr 1 --seeds 0"))
+    assert not run.is_done(job("y.py --beta 0.1 --root DATA --lr 1 --seeds 0"))
+
+
+def test_models_are_known_by_name_wherever_they_lie(results):
+    results({"command": "python x.py --compress DATA/a-0.pocket", "seed": 0})
+    assert run.is_done(job("x.py --compress FILES/a-0.pocket"))
+    assert not run.is_done(job("x.py --compress FILES/a-1.pocket"))
+
+
+def test_only_what_is_missing_is_run(results, monkeypatch, capsys):
+    results({"command": "python x.py --lr 1", "seed": 0})
+    ran = []
+
+    def pretend(words, **_):
+        ran.append(words[1:])
+        return type("Done", (), {"returncode": 1})
+
+    monkeypatch.setattr(run.subprocess, "run", pretend)
+    folders = {"DATA": Path("/d"), "FILES": Path("/f")}
+    todo = [job("x.py --lr 1"), job("x.py --root DATA --compress FILES/a.pocket"), job("z.py")]
+    assert run.run(todo, folders, seconds=15, dry=False) == 2
+    assert ran == [["x.py", "--root", "/d", "--compress", "/f/a.pocket"], ["z.py"]]
+    ran.clear()
+    assert run.run(todo, folders, seconds=5, dry=False) == 0
+    assert ran == []
+    assert "no time for" in capsys.readouterr().err
+    assert run.run(todo, folders, seconds=15, dry=True) == 0
+    assert ran == []
+
+
+def test_jobs_of_several_tables_come_once():
+    jobs = list(run.wanted(["sharing-5", "sharing-8", "chain"], None))
+    assert len(jobs) == len(set(jobs))
+    assert {j.seed for j in run.wanted(["chain"], [1])} == {1}
+
+
+@pytest.mark.parametrize("name", plans.TABLES)
+def test_plans_name_scripts_and_options_that_exist(name):
+    for planned in plans.TABLES[name].jobs:
+        script = BENCHMARKS / planned.words[0]
+        known = script.read_text() + (BENCHMARKS / "cifar.py").read_text()
+        options = re.findall(r'add_argument\(\s*"(--[a-z-]+)"', known)
+        assert {word for word in planned.words if word.startswith("--")} <= set(options)
+        table = re.search(r"--table (\S+)", " ".join(planned.words))
+        assert table is None or table[1] == planned.table
+
+
+def test_the_list_shows_every_table(capsys):
+    run.show(list(plans.TABLES))
+    shown = capsys.readouterr().out
+    assert all(re.search(rf"^{name} +\d+ of \d+", shown, re.M) for name in plans.TABLES)
