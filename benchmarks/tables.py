@@ -38,7 +38,8 @@ PARTS = (
 def main() -> None:
     """Writes the page and its picture, and shows the page."""
     write_figure()
-    PAGE.write_text(f"# Results\n\n{NOTE}\n\n" + "\n".join(known(*PARTS)))
+    about = "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each."
+    PAGE.write_text(f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join(known(*PARTS)))
     print(PAGE.read_text())
 
 

@@ -89,3 +89,17 @@ def test_the_list_shows_every_table(capsys):
     run.show(list(plans.TABLES))
     shown = capsys.readouterr().out
     assert all(re.search(rf"^{name} +\d+ of \d+", shown, re.M) for name in plans.TABLES)
+
+
+def test_commands_that_differ_in_what_is_repeated_share_a_line():
+    from pages.common import origins
+
+    commands = ["x.py --seeds 0 1 --lr 1", "x.py --seeds 2 --lr 1", "x.py --seeds 0 --lr 2",
+                "x.py --vary 'a b' --sets u", "x.py --vary 'a b' --sets v", "x.py --lr 1"]  # fmt: skip
+    found = [{"command": f"python {command}", "commit": "c"} for command in commands]
+    assert origins([*found, found[0]]).splitlines() == [
+        "    python x.py --seeds 0 1|2 --lr 1 (c)",
+        "    python x.py --seeds 0 --lr 2 (c)",
+        "    python x.py --vary 'a b' --sets u|v (c)",
+        "    python x.py --lr 1 (c)",
+    ]

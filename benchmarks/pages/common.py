@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,10 +59,40 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, marks, *lines]) + "\n"
 
 
+# What may differ between commands that share a line.
+REPEATED = ("--seeds", "--seed", "--sets", "--splits", "--from-split")
+
+
 def origins(found: Sequence[Row]) -> str:
-    """The commands behind a table and the commits they ran at, as an indented block."""
-    seen = {(row["command"], row["commit"]): None for row in found}
-    return "".join(f"    {command} ({commit})\n" for command, commit in seen)
+    """The commands behind a table and the commits they ran at, as an indented block.
+
+    Those that differ only in what is repeated share a line, with `a|b` for one run with each.
+    """
+    lines: dict[tuple[Any, str], dict[str, dict[str, None]]] = {}
+    for row in found:
+        groups = _options(row["command"])
+        fixed = tuple((flag, None if flag in REPEATED else values) for flag, values in groups)
+        known = lines.setdefault((fixed, row["commit"]), {})
+        for flag, values in groups:
+            known.setdefault(flag, {})[values] = None
+    return "".join(f"    {_joined(*line)}\n" for line in lines.items())
+
+
+def _joined(line: tuple[Any, str], known: Mapping[str, Mapping[str, None]]) -> str:
+    (fixed, commit), words = line, []
+    for flag, values in fixed:
+        words += [flag, "|".join(known[flag]) if values is None else values]
+    return f"{' '.join(filter(None, words))} ({commit})"
+
+
+def _options(command: str) -> list[tuple[str, str]]:
+    """A command as flags with all their values; its first words are a flag of their own."""
+    groups: list[list[str]] = [[]]
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            groups.append([])
+        groups[-1].append(shlex.quote(word))
+    return [(first, " ".join(rest)) for first, *rest in groups]
 
 
 def unusual(settings: Mapping[str, Any], usual: Mapping[str, Any] = USUAL) -> str:

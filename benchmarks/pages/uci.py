@@ -9,9 +9,9 @@ DENSE, SPARSE = "mean-field", "spike-slab"
 
 # Settings that are shown only where they differ from these.
 USUAL = {
-    "density": 0.1, "hidden": [100, 100], "first": 0.0, "tune": 0.5, "steps": 3000, "beta": 0.3,
-    "prior_std": 0.3, "inclusion": 0.1, "lr": 0.01, "std_lr": 0.01, "select_beta": None,
-    "select_lr": None, "optimum": "gradient",
+    "density": 0.1, "hidden": [400, 400], "first": 0.58, "tune": 0.4, "steps": 3000, "beta": 0.3,
+    "prior_std": 0.3, "inclusion": 0.1, "lr": 0.01, "std_lr": 0.01, "select_beta": 0.3,
+    "select_lr": 0.003, "optimum": "density", "through": [],
 }  # fmt: skip
 
 
