@@ -94,9 +94,9 @@ def test_the_list_shows_every_table(capsys):
 def test_commands_that_differ_in_what_is_repeated_share_a_line():
     from pages.common import origins
 
-    commands = ["x.py --seeds 0 1 --lr 1", "x.py --seeds 2 --lr 1", "x.py --seeds 0 --lr 2",
-                "x.py --vary 'a b' --sets u", "x.py --vary 'a b' --sets v", "x.py --lr 1"]  # fmt: skip
-    found = [{"command": f"python {command}", "commit": "c"} for command in commands]
+    options = ["--seeds 0 1 --lr 1", "--seeds 2 --lr 1", "--seeds 0 --lr 2",
+               "--vary 'a b' --sets u", "--vary 'a b' --sets v", "--lr 1"]  # fmt: skip
+    found = [{"command": f"python x.py {words}", "commit": "c"} for words in options]
     assert origins([*found, found[0]]).splitlines() == [
         "    python x.py --seeds 0 1|2 --lr 1 (c)",
         "    python x.py --seeds 0 --lr 2 (c)",
