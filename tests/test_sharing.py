@@ -254,6 +254,43 @@ def test_padding_rows_of_sparse_embeddings_stay_what_they_are(structure):
     assert not of(model)[0].expectation()[3].any()
 
 
+def test_padding_rows_count_in_the_wanted_size():
+    net = nn.Sequential(nn.Embedding(200, 8, padding_idx=0), nn.Flatten(), nn.Linear(32, 2))
+    loader = [(torch.randint(200, (16, 4)), torch.randint(2, (16,)))]
+    options = {"objective": "rate_distortion", "components": 50}
+    model = pb.bayesianize_(net)
+    small, fits = (pb.Sharing(target_bytes=size, **options) for size in (80, 400))
+    with pytest.raises(pb.PocketBayesError, match="padding rows"):
+        fit(copy.deepcopy(model), small, epochs=0, loader=loader)
+    fit(model, fits, epochs=0, loader=loader)
+    assert 300 < pb.sharing_summary(model).coded_bytes <= 400
+
+
+@pytest.mark.parametrize("objective", ["mixture", "rate_distortion"])
+def test_weights_that_are_not_finite_are_named(trained, objective):
+    model = copy.deepcopy(trained)
+    name, posterior = list(pb.named_posteriors(model))[1]
+    with torch.no_grad():
+        posterior.mean.view(-1)[3] = float("nan")
+    with pytest.raises(pb.PocketBayesError, match=f"{name} has weights that are not finite"):
+        fit(model, pb.Sharing(objective=objective), epochs=0)
+
+
+def test_weights_known_to_40_digits_keep_their_entries(trained):
+    model = copy.deepcopy(trained)
+    for posterior in of(model):
+        posterior.log_std.data.fill_(-60.0)
+    options = {"objective": "rate_distortion", "target_bytes": 200, "components": 50}
+    method = pb.Sharing(**options, reassign_every=1, lr=0.0, std_lr=0.0, refresh_norms=False)
+    fit(model, method, epochs=1)
+    once = copy.deepcopy(trained)
+    for posterior in of(once):
+        posterior.log_std.data.fill_(-60.0)
+    fit(once, pb.Sharing(**options, refresh_norms=False), epochs=0)
+    for a, b in zip(of(model), of(once), strict=True):
+        assert (a.label != b.label).double().mean() < 0.05
+
+
 def test_what_has_a_frozen_mean_is_left_alone(trained):
     model = copy.deepcopy(trained)
     of(model)[0].mean.requires_grad_(False)

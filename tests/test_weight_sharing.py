@@ -295,6 +295,45 @@ def test_an_empty_tensor_has_no_labels():
     assert coded_bytes(planned_to_fit(mean, std, 50, 500, parts), parts) <= 500
 
 
+@pytest.mark.parametrize("weights", [50, 300, 3000])
+def test_a_table_larger_than_the_network_does_not_spoil_a_size(weights):
+    mean, std, _ = cloud(weights)
+    target = 3 * weights if weights < 1000 else weights
+    plan = planned_to_fit(mean, std, 2000, target)
+    fewer = planned_to_fit(mean, std, max(1, target // 16), target)
+    assert coded_bytes(plan) <= target
+    assert nats(mean, std, plan) <= 1.01 * nats(mean, std, fewer)
+    assert nats(mean, std, plan) < 0.3 * nats(mean, std, planned_codebook(mean, std, 1, 1e60))
+
+
+def test_a_size_is_used_where_many_weights_stay_whole():
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(3, 6500, generator=generator)
+    mean, std = 0.05 * normal[0] / normal[1].abs(), (normal[2] * normal[1].abs() - 4).exp()
+    plan = planned_to_fit(mean, std, 300, 20_000)
+    assert len(plan.outlier) > 300
+    assert 0.93 * 20_000 < coded_bytes(plan) <= 20_000
+
+
+def test_a_plan_is_not_made_twice(monkeypatch):
+    from pocketbayes import codebooks
+
+    made = []
+    planned = codebooks._planned
+    monkeypatch.setattr(
+        codebooks, "_planned", lambda p, t, r: made.append((t, r)) or planned(p, t, r)
+    )
+    mean, std, _ = cloud(3000)
+    mean[7] = 1e4
+    planned_to_fit(mean, std, 100, 450)
+    assert len({(id(tables), rate) for tables, rate in made}) == len(made)
+
+
+def test_no_weights_have_no_entries():
+    table = Codebook(np.zeros(1), np.ones(1), np.ones(1))
+    assert len(nearest_entries(torch.empty(0), torch.empty(0), table, 0.1)) == 0
+
+
 def test_a_std_of_zero_is_a_very_small_one():
     mean, std, _ = cloud(2000)
     std[:3] = 0

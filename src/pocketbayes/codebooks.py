@@ -23,6 +23,8 @@ from pocketbayes.weight_sharing import SIDE, Plan
 
 ENTRY_BITS = 64  # of the table: a mean and a log-std
 _MOST_LOG_RATE = 200.0
+_LEAST_MEMBERS = 4  # weights per entry, on average: with one for each, no rate changes anything
+_NEARLY = 0.95  # of a wanted size
 
 
 def planned_codebook(
@@ -40,6 +42,7 @@ def planned_codebook(
         parts: where the weights of each tensor stand; without them all are one.
     """
     places = _Places.of(mean, std, parts)
+    entries = min(entries, max(1, len(mean) // _LEAST_MEMBERS))
     return _planned(places, _fitted(places, entries, rate, tolerance=2e-5), rate)
 
 
@@ -83,8 +86,8 @@ def _planned(places: _Places, tables: Tables, rate: float) -> Plan:
 
 
 def _above_zero(std: Tensor) -> Tensor:
-    """Stds with logarithms: those of half-precision weights may have become 0."""
-    return std.clamp_min(torch.finfo(std.dtype).tiny)
+    """Stds with logarithms and precisions: those of half-precision weights may have become 0."""
+    return std.clamp_min(max(torch.finfo(std.dtype).tiny, torch.finfo(torch.float32).tiny))
 
 
 def bits_of_whole(weights: int) -> float:
@@ -116,20 +119,32 @@ def planned_to_fit(
 ) -> Plan:
     """The table of smallest rate, to a few percent, whose weights take at most `target` bytes.
 
-    Where sizes jump from one rate to the next, some tensors take the larger side of the jump.
+    Where sizes jump from one rate to the next, some tensors take the larger side of the jump. At
+    most half of the bytes go to the table.
     """
     places = _Places.of(mean, std, parts)
-    larger, fitting = _around(places, entries, target)
-    budget = float(target)
-    while True:  # cells are coarser than weights
-        plan = _planned(places, _between(larger, fitting, 8 * budget), fitting.rate)
+    entries = min(entries, max(1, 8 * target // (2 * ENTRY_BITS)))
+    plan = _planned_within(places, entries, target, float(target))
+    size = coded_bytes(plan, places.parts)
+    if size >= _NEARLY * target:
+        return plan
+    # Cells are coarser than weights, and here say too much.
+    other = _planned_within(places, entries, target, target**2 / size)
+    return max(plan, other, key=lambda found: coded_bytes(found, places.parts))
+
+
+def _planned_within(places: _Places, entries: int, target: int, budget: float) -> Plan:
+    """A plan of at most `target` bytes, chosen by cells for `budget`, or for as much as fits."""
+    larger, fitting = _around(places, entries, budget)
+    while True:
+        tables = _between(larger, fitting, 8 * budget)
+        plan = _planned(places, tables, fitting.rate)
         excess = coded_bytes(plan, places.parts) - target
         if excess <= 0:
             return plan
-        budget -= excess
-        if fitting.total_bits > 8 * budget:
-            fitting = _trial(places, entries, 1.05 * fitting.rate)
-            larger, budget = fitting, float(target)
+        budget -= max(excess, 0.005 * target)
+        if tables is fitting.tables:
+            larger = fitting = _trial(places, entries, 1.05 * fitting.rate)
 
 
 def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
@@ -168,17 +183,16 @@ class _Trial(NamedTuple):
         return float(self.bits.sum()) + ENTRY_BITS * len(self.tables.codebook.share)
 
 
-def _around(places: _Places, entries: int, target: int, steps: int = 10) -> tuple[_Trial, _Trial]:
+def _around(places: _Places, entries: int, target: float, steps: int = 10) -> tuple[_Trial, _Trial]:
     """The trials at two neighbouring rates of which the second fits; both are it if all fit."""
-    low, high = log(1e-5), log(1e3)
+    low, high, larger = log(1e-5), log(1e3), None
     while (fitting := _trial(places, entries, exp(high))).total_bits > 8 * target:
         if 8 * target < ENTRY_BITS or high > _MOST_LOG_RATE:
             raise PocketBayesError(
-                f"target_bytes={target} is less than the smallest table for "
-                f"{len(places.mean)} weights"
+                f"target_bytes={target:.0f} is less than the smallest table for "
+                f"{len(places.mean)} weights, of {ENTRY_BITS // 8} bytes"
             )
-        low, high = high, high + log(1e3)
-    larger = fitting
+        low, high, larger = high, high + log(1e3), fitting
     for _ in range(steps):
         middle = (low + high) / 2
         found = _trial(places, entries, exp(middle))
@@ -186,7 +200,7 @@ def _around(places: _Places, entries: int, target: int, steps: int = 10) -> tupl
             high, fitting = middle, found
         else:
             low, larger = middle, found
-    return (larger if larger.rate < fitting.rate else fitting), fitting
+    return larger or fitting, fitting
 
 
 def _trial(places: _Places, entries: int, rate: float) -> _Trial:
@@ -212,7 +226,7 @@ def _between(larger: _Trial, fitting: _Trial, bits: float) -> Tables:
     more, saved = larger.bits - fitting.bits, fitting.nats - larger.nats
     taken = np.zeros(len(more), dtype=bool)
     for tensor in np.argsort(-saved / np.maximum(more, 1)):
-        if saved[tensor] > 0 and 0 < more[tensor] <= left:
+        if saved[tensor] > 0 and more[tensor] <= left:
             taken[tensor] = True
             left -= more[tensor]
     if not taken.any():
@@ -229,5 +243,7 @@ def coded_bits(label: Tensor, entries: int) -> float:
 
 def nearest_entries(mean: Tensor, std: Tensor, table: Codebook, rate: float) -> Tensor:
     """The entry of least KL(N_k || q_i) - rate log pi_k for every weight."""
+    if len(mean) == 0:
+        return torch.empty(0, dtype=torch.int32, device=mean.device)
     places = _Places.of(mean, std, ())
     return assigned_entries(mean, places.log_std, table, rate, places.grid, places.cells)

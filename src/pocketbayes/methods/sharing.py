@@ -1,5 +1,6 @@
 """Stochastic weight sharing: all weights look into one small table of Gaussians."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -8,7 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codebooks import nearest_entries, planned_codebook, planned_to_fit
+from pocketbayes.codebooks import (
+    ENTRY_BITS,
+    bits_of_whole,
+    nearest_entries,
+    planned_codebook,
+    planned_to_fit,
+)
 from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.environment import agreed, agreed_object
 from pocketbayes.errors import (
@@ -63,7 +70,9 @@ class Sharing(VariationalMethod):
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
         target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
             weights of an ideal code (each tensor's labels at their entropy, outliers, the table)
-            fit; overrides `rate`. The file comes close, and has all that is deterministic besides.
+            fit; overrides `rate`. It is filled, not only kept to. The file has besides it the
+            places of sparse weights, all that is deterministic, and some 2 kB of description;
+            after `reassign_every` the code may be a little larger.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
         refresh_norms: estimate the statistics of batch norms anew once the table is in place, on
@@ -149,19 +158,37 @@ class Sharing(VariationalMethod):
         if not own:
             raise PocketBayesError("nothing to share: no posterior of the model learns")
         mean, std = _joined(own)
+        _require_finite(own, mean, std)
         needed = self.objective == "mixture" and self._asks_for_gradients
         gradient = _in_a_row(own, beginning.mean_gradients()) if needed else None
-        plan = self.planned(mean, std, gradient, _parts(own))
-        plan = agreed_object(plan.on(torch.device("cpu"))).on(mean.device)
         parts = dict(zip(own, _parts(own), strict=True))
-        plan = plan.keeping_whole(_padding(model, own, parts))
+        padding = _padding(model, own, parts)
+        plan = self._leaving_room(len(padding), len(mean)).planned(
+            mean, std, gradient, list(parts.values())
+        )
+        plan = agreed_object(plan.on(torch.device("cpu"))).on(mean.device)
+        plan = plan.keeping_whole(padding)
         table = _table(plan, next(iter(own.values())).mean, self.draw)
         for name, q in own.items():
             replace_posterior(model, name, _shared(q, table, plan, parts[name]))
         if self.reassign_every:
-            beginning.memory.update(mean=mean, std=std, rate=torch.tensor(plan.rate))
+            beginning.memory.update(
+                mean=mean, std=std, rate=torch.tensor(plan.rate, dtype=torch.float64)
+            )
         if self.refresh_norms:
             beginning.refresh_norms()
+
+    def _leaving_room(self, whole: int, weights: int) -> "Sharing":
+        """The same with what is left of `target_bytes` beside weights that must stay whole."""
+        if self.target_bytes is None or whole == 0:
+            return self
+        taken = math.ceil(whole * bits_of_whole(weights) / 8)
+        if self.target_bytes - taken < ENTRY_BITS // 8:
+            raise PocketBayesError(
+                f"target_bytes={self.target_bytes} is too little: the padding rows of embeddings, "
+                f"which stay as they are, take {taken}"
+            )
+        return replace(self, target_bytes=self.target_bytes - taken)
 
     @property
     def _asks_for_gradients(self) -> bool:
@@ -219,6 +246,15 @@ def _joined(own: dict[str, Own]) -> tuple[Tensor, Tensor]:
     mean = torch.cat([q.mean.detach().float().reshape(-1) for q in own.values()])
     std = torch.cat([q.std.detach().float().reshape(-1) for q in own.values()])
     return agreed(mean), agreed(std)
+
+
+def _require_finite(own: dict[str, Own], mean: Tensor, std: Tensor) -> None:
+    for name, part in zip(own, _parts(own), strict=True):
+        if not (mean[part].isfinite().all() and std[part].isfinite().all()):
+            raise PocketBayesError(
+                f"{name} has weights that are not finite, which cannot share a table: train the "
+                "model again, or go back to an earlier file"
+            )
 
 
 def _in_a_row(own: dict[str, Own], gradients: Gradients) -> Tensor:
