@@ -3,9 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +23,8 @@ from pocketbayes.errors import (
     require_number,
 )
 from pocketbayes.merging import MERGES
-from pocketbayes.methods.base import Beginning, Gradients, Method, VariationalMethod, unshare_
+from pocketbayes.methods.base import Beginning, Method, VariationalMethod, unshare_
+from pocketbayes.methods.joining import Joined, Own
 from pocketbayes.methods.mean_field import MeanField
 from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table
 from pocketbayes.posteriors.conversions import is_trainable
@@ -35,7 +34,6 @@ from pocketbayes.rate_distortion import Codebook
 from pocketbayes.weight_sharing import Plan, Rules, planned_mixture
 
 OBJECTIVES = ("mixture", "rate_distortion")
-Own = Gaussian | Sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,24 +155,20 @@ class Sharing(VariationalMethod):
         }
         if not own:
             raise PocketBayesError("nothing to share: no posterior of the model learns")
-        mean, std = _joined(own)
-        _require_finite(own, mean, std)
+        joined = Joined.of(own)
         needed = self.objective == "mixture" and self._asks_for_gradients
-        gradient = _in_a_row(own, beginning.mean_gradients()) if needed else None
-        parts = dict(zip(own, _parts(own), strict=True))
-        padding = _padding(model, own, parts)
-        plan = self._leaving_room(len(padding), len(mean)).planned(
-            mean, std, gradient, list(parts.values())
-        )
+        gradient = joined.in_a_row(beginning.mean_gradients()) if needed else None
+        mean, std, padding = joined.mean, joined.std, joined.padding(model)
+        room = self._leaving_room(len(padding), len(mean))
+        plan = room.planned(mean, std, gradient, list(joined.parts.values()))
         plan = agreed_object(plan.on(torch.device("cpu"))).on(mean.device)
         plan = plan.keeping_whole(padding)
         table = _table(plan, next(iter(own.values())).mean, self.draw)
         for name, q in own.items():
-            replace_posterior(model, name, _shared(q, table, plan, parts[name]))
+            replace_posterior(model, name, _shared(q, table, plan, joined.parts[name]))
         if self.reassign_every:
-            beginning.memory.update(
-                mean=mean, std=std, rate=torch.tensor(plan.rate, dtype=torch.float64)
-            )
+            rate = torch.tensor(plan.rate, dtype=torch.float64)
+            beginning.memory.update(mean=mean, std=std, rate=rate)
         if self.refresh_norms:
             beginning.refresh_norms()
 
@@ -241,48 +235,9 @@ def _codebook(shared: Sequence[Shared]) -> Codebook:
     return Codebook(*(array.detach().cpu().numpy() for array in arrays))
 
 
-def _joined(own: dict[str, Own]) -> tuple[Tensor, Tensor]:
-    """Means and stds of all weights in a row, the same on every process."""
-    mean = torch.cat([q.mean.detach().float().reshape(-1) for q in own.values()])
-    std = torch.cat([q.std.detach().float().reshape(-1) for q in own.values()])
-    return agreed(mean), agreed(std)
-
-
-def _require_finite(own: dict[str, Own], mean: Tensor, std: Tensor) -> None:
-    for name, part in zip(own, _parts(own), strict=True):
-        if not (mean[part].isfinite().all() and std[part].isfinite().all()):
-            raise PocketBayesError(
-                f"{name} has weights that are not finite, which cannot share a table: train the "
-                "model again, or go back to an earlier file"
-            )
-
-
-def _in_a_row(own: dict[str, Own], gradients: Gradients) -> Tensor:
-    return torch.cat([gradients[name].float().reshape(-1) for name in own])
-
-
-def _parts(own: dict[str, Own]) -> list[slice]:
-    """Where the weights of each posterior stand in the row."""
-    ends = np.cumsum([0, *(q.num_active for q in own.values())])
-    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
-
-
 def _table(plan: Plan, like: Tensor, draw: str) -> Table:
     mean, std = (torch.from_numpy(array).to(like.device, like.dtype) for array in plan[:2])
     return Table(mean, std.log(), draw)
-
-
-def _padding(model: nn.Module, own: dict[str, Own], parts: dict[str, slice]) -> Tensor:
-    """Places of the padding rows of embeddings, which must stay what they are."""
-    found = [torch.empty(0, dtype=torch.int64)]
-    for name, q in own.items():
-        row = getattr(model.get_submodule(name.rpartition(".")[0]), "padding_idx", None)
-        if row is not None and len(q.shape) == 2:
-            padded = torch.zeros(q.shape, dtype=torch.bool)
-            padded[row] = True
-            there = q.in_units(padded)[q.index.cpu()] if isinstance(q, Sparse) else padded
-            found.append(parts[name].start + there.flatten().nonzero().flatten())
-    return torch.cat(found).to(next(iter(own.values())).mean.device)
 
 
 def _shared(own: Own, table: Table, plan: Plan, part: slice) -> Shared:
