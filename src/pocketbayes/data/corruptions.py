@@ -48,7 +48,8 @@ def corrupted(images: Tensor, name: str, severity: int, seed: int = 0, first: in
 
     What is random depends on the seed, the severity and the number of an image, not on the
     others of the batch: images 500 .. 999 alone, with first=500, are those of the whole set.
-    A GPU draws the same numbers, but may round differently.
+    A GPU draws the same numbers too. Only the last bit of a sum may differ with the batch or
+    the device, which at times moves a value by one level.
 
     Args:
         images: uint8 of (N, 1 or 3, height, width).
@@ -76,7 +77,7 @@ def corrupted(images: Tensor, name: str, severity: int, seed: int = 0, first: in
 
 
 def _check(images: Tensor, name: str, severity: int, seed: int, first: int) -> None:
-    if name not in CORRUPTIONS:
+    if not isinstance(name, str) or name not in CORRUPTIONS:
         known = ", ".join(CORRUPTIONS)
         hint = nearest(name, CORRUPTIONS)
         raise DataError(f"there is no corruption {name!r}{hint}; there are {known}")

@@ -97,13 +97,18 @@ def zoom_matrix(size: int, kept: int, made: int) -> Tensor:
 
 
 def box_matrix(size: int, wanted: int) -> Tensor:
-    """The matrix that makes `wanted` pixels of `size`, each the mean of those it covers."""
+    """The matrix that makes `wanted` pixels of `size`: means of those with centres inside.
+
+    Ties are decided by rounding errors, so the arithmetic is in the order of Pillow's.
+    """
     scale = size / wanted
-    reach = max(1.0, scale) / 2
-    centres = (torch.arange(wanted).double() + 0.5) * scale
-    begins, ends = (centres - reach + 0.5).floor(), (centres + reach + 0.5).floor()
+    wide = max(1.0, scale)
+    centres = ((torch.arange(wanted).double() + 0.5) * scale)[:, None]
     places = torch.arange(size)
-    covered = ((places >= begins[:, None]) & (places < ends[:, None])).double()
+    distances = (places - centres + 0.5) * (1 / wide)
+    begins, ends = (centres - wide * 0.5 + 0.5).floor(), (centres + wide * 0.5 + 0.5).floor()
+    inside = (places >= begins) & (places < ends) & (distances > -0.5) & (distances <= 0.5)
+    covered = inside.double()
     return (covered / covered.sum(1, keepdim=True)).float()
 
 
