@@ -71,7 +71,7 @@ MAY_IMPORT = {
     "fitting": "batches checkpoints composition description elbo ensembles environment"
     " gradients methods norms randomness training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
-    "data": "extras progress",
+    "data": "extras progress randomness",
     "extras": "",
     "tables": "",
     "plots": "extras",

@@ -123,6 +123,8 @@ def evaluate(
 
       pocketbayes evaluate model.pocket --data cifar10 --root DATA --ood svhn --json
 
+      pocketbayes evaluate runs/cifar10-resnet18-mean-field --corruption fog --severity 3
+
       pocketbayes evaluate resnet20.safetensors --model resnet20 --data cifar10
       --normalize imagenet
     """

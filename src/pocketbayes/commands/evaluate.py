@@ -19,7 +19,14 @@ from pocketbayes.commands.opening import (
 )
 from pocketbayes.commands.planning import data_flag_groups
 from pocketbayes.commands.runs import read_run_config
-from pocketbayes.data import DATASETS, MemoryLoader, with_validation
+from pocketbayes.data import (
+    CORRUPTIONS,
+    DATASETS,
+    ImageSet,
+    MemoryLoader,
+    corrupted,
+    with_validation,
+)
 from pocketbayes.description import Description, describe
 from pocketbayes.environment import PRECISIONS
 from pocketbayes.errors import DataError, require_choice
@@ -27,6 +34,7 @@ from pocketbayes.evaluation import Answers, answered, record_of
 from pocketbayes.flags import (
     Flag,
     UsageError,
+    as_usage_error,
     merged,
     options_in,
     require_all_taken,
@@ -35,6 +43,7 @@ from pocketbayes.flags import (
 )
 from pocketbayes.progress import tracked
 
+_TOLD = ("split", "corruption", "severity", "ood")
 SPLITS = ("test", "validation", "train")
 Options = TypeVar("Options", bound="EvaluateOptions")
 
@@ -48,6 +57,8 @@ class EvaluateOptions:
         root: folder that holds the data; else $POCKETBAYES_DATA.
         split: test, validation (the part of the training data held back by train) or train.
         validation: share of the training data that train held back; of a run, its own.
+        corruption: measure on images that were spoiled so
+        severity: of the corruption, 1 (mild) to 5.
         ood: another data set, which the model should be unsure about.
         ood_root: folder that holds it; else as root.
         model: network of a plain safetensors file with weights, or package.module:factory.
@@ -55,7 +66,7 @@ class EvaluateOptions:
         num_samples: draws per prediction.
         estimator: how to draw: lrt, weight, flipout or mean; default as trained.
         batch_size: examples at a time.
-        seed: makes the draws repeat.
+        seed: makes the draws and the corruption repeat.
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
     """
@@ -64,6 +75,8 @@ class EvaluateOptions:
     root: Path | None = None
     split: str = "test"
     validation: float | None = None
+    corruption: str | None = None
+    severity: int | None = None
     ood: str | None = None
     ood_root: Path | None = None
     model: str | None = None
@@ -79,7 +92,10 @@ class EvaluateOptions:
 def evaluate_flags() -> dict[str, Flag]:
     """Every option of `evaluate`."""
     found = merged([options_in(EvaluateOptions), *data_flag_groups()])
-    return found | {"data": with_choices(found["data"], DATASETS)}
+    return found | {
+        "data": with_choices(found["data"], DATASETS),
+        "corruption": with_choices(found["corruption"], CORRUPTIONS),
+    }
 
 
 def run_evaluation(
@@ -89,7 +105,8 @@ def run_evaluation(
     rest = dict(given)
     options = EvaluateOptions(**take(rest, EvaluateOptions.__dataclass_fields__))
     found = measured_target(target, options, rest, flags)
-    facts = {"target": str(target), "data": found.name, "split": options.split, "ood": options.ood}
+    facts = {"target": str(target), "data": found.name}
+    facts |= {name: getattr(options, name) for name in _TOLD}
     return {k: v for k, v in facts.items() if v} | found.numbers()
 
 
@@ -139,11 +156,30 @@ def opened_target(
     """A model with its data: the options as they then are, the data set's name, and both."""
     if options.split not in SPLITS:
         raise UsageError(f"--split must be one of {', '.join(SPLITS)}; got {options.split!r}")
+    _require_both(options)
     require_target(target)
     if target.is_dir() and options.root is None and read_run_config(target).get("root"):
         options = replace(options, root=Path(read_run_config(target)["root"]))
     name, data_options = _data_of(target, options.data, rest, flags)
-    return options, name, *_model_and_data(target, options, name, data_options)
+    model, dataset = _model_and_data(target, options, name, data_options)
+    return options, name, model, _spoiled(dataset, name, options)
+
+
+def _require_both(options: EvaluateOptions) -> None:
+    """An error for a corruption without a severity or a severity without a corruption."""
+    if (options.corruption is None) != (options.severity is None):
+        raise UsageError("--corruption and --severity (1 to 5) go together: say both or neither")
+
+
+def _spoiled(dataset: Dataset, name: str, options: EvaluateOptions) -> Dataset:
+    """The data with the corruption that was asked for, if any, on images as the model gets them."""
+    if options.corruption is None or options.severity is None:
+        return dataset
+    if not isinstance(dataset, ImageSet):
+        raise UsageError(f"--corruption is for images, but {name} is a table: leave it out")
+    with as_usage_error():
+        images = corrupted(dataset.images, options.corruption, options.severity, options.seed)
+    return replace(dataset, images=images)
 
 
 def require_target(target: Path) -> None:

@@ -16,6 +16,8 @@ from pocketbayes.methods import Sharing
 from pocketbayes.progress import tracked
 
 _OTHERS = (
+    "corruption",
+    "severity",
     "ood",
     "ood_root",
     "normalize",

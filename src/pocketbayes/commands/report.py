@@ -25,7 +25,8 @@ from pocketbayes.figures import RandomWeights
 from pocketbayes.flags import Flag, UsageError, merged, options_in, take, with_choices
 from pocketbayes.report import Findings, answers_of, report_page
 
-_OTHERS = ("normalize",)  # of `evaluate`: for plain weights, which have no file to speak of
+# Of `evaluate`: for plain weights, which have no file to speak of, and for spoiled images.
+_OTHERS = ("normalize", "corruption", "severity")
 _UNTOLD = ("root", "file", "device", "out", "config")  # of a run: folders of one's own
 
 

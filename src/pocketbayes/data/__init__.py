@@ -1,6 +1,7 @@
 """Data sets and loaders for the command line and the benchmarks."""
 
 from pocketbayes.data.catalogue import DATASETS, open_dataset
+from pocketbayes.data.corruptions import CORRUPTIONS, corrupted
 from pocketbayes.data.images import ImageSet
 from pocketbayes.data.loading import MemoryLoader
 from pocketbayes.data.pictures import images_from_files
@@ -10,10 +11,12 @@ from pocketbayes.data.tables import TableSet
 from pocketbayes.data.tabular import table_from_file
 
 __all__ = [
+    "CORRUPTIONS",
     "DATASETS",
     "ImageSet",
     "MemoryLoader",
     "TableSet",
+    "corrupted",
     "images_from_files",
     "normalised",
     "open_dataset",

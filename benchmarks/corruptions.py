@@ -1,0 +1,104 @@
+"""What stored networks are worth on spoiled images: the 15 corruptions of CIFAR-10-C.
+
+    python benchmarks/corruptions.py --root DATA --files A.pocket B.pocket
+    python benchmarks/corruptions.py --root DATA --files A.pocket --names fog snow --severities 3
+
+One row per file, corruption and severity, and one of the images as they are (severity 0). Rows that
+are there already, of the same file and with the same settings, are not measured again.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import RESULTS, append_result
+
+import pocketbayes as pb
+from pocketbayes.data import CORRUPTIONS, ImageSet, MemoryLoader, corrupted, open_dataset
+from pocketbayes.description import describe
+
+TABLE = "corruptions"
+CLEAN = ("none", 0)
+KEY = ("sha256", "data", "corruption", "severity", "samples", "limit", "seed")
+
+
+def main() -> None:
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--root", type=Path, required=True)
+    made.add_argument("--files", type=Path, nargs="+", required=True)
+    made.add_argument("--data", default="cifar10", choices=("cifar10", "cifar100", "svhn"))
+    made.add_argument("--names", nargs="+", default=list(CORRUPTIONS), choices=CORRUPTIONS)
+    made.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    made.add_argument("--samples", type=int, default=30)
+    made.add_argument("--limit", type=int, help="images, for a dry run")
+    made.add_argument("--seed", type=int, default=0)
+    a = made.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    test = open_dataset(a.data, "test", a.root)
+    test = test.subset(range(len(test))[: a.limit]).to(device)
+    models = {path: opened(path, device) for path in a.files}
+    facts = {path: file_facts(path, model) for path, model in models.items()}
+    known = known_rows()
+    for name, severity in cases(a):
+        what = {"data": a.data, "corruption": name, "severity": severity, "samples": a.samples,
+                "limit": a.limit, "seed": a.seed}  # fmt: skip
+        rows = {path: facts[path] | what for path in a.files}
+        wanted = [path for path in a.files if key(rows[path]) not in known]
+        if wanted:
+            spoiled = test if severity == 0 else spoilt(test, name, severity, a.seed)
+            for path in wanted:
+                append_result(TABLE, **rows[path], **measured(models[path], spoiled, a.samples))
+
+
+def cases(a: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    yield CLEAN
+    for name in a.names:
+        for severity in a.severities:
+            yield name, severity
+
+
+def opened(path: Path, device: str) -> torch.nn.Module:
+    return pb.load(path).to(device, memory_format=torch.channels_last)
+
+
+def file_facts(path: Path, model: torch.nn.Module) -> dict[str, Any]:
+    content = path.read_bytes()
+    network = (describe(model).network or {}).get("name")
+    digest = hashlib.sha256(content).hexdigest()
+    return {"file": path.name, "network": network, "bytes": len(content), "sha256": digest}
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in KEY)
+
+
+def known_rows() -> set[tuple[Any, ...]]:
+    """The keys of all rows that earlier runs left."""
+    path = Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS)) / f"{TABLE}.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {key(json.loads(line)) for line in lines}
+
+
+def spoilt(test: ImageSet, name: str, severity: int, seed: int) -> ImageSet:
+    return replace(test, images=corrupted(test.images, name, severity, seed))
+
+
+def measured(model: torch.nn.Module, images: ImageSet, samples: int) -> dict[str, Any]:
+    preprocess = describe(model).preprocess
+    loader = MemoryLoader(images if preprocess is None else images.fitted(preprocess), 500)
+    device = images.device.type
+    begin = time.perf_counter()
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        record = pb.evaluate(model, loader, samples, None, torch.Generator().manual_seed(0))
+    return {"evaluate_seconds": time.perf_counter() - begin} | record.to_dict()
+
+
+if __name__ == "__main__":
+    main()
