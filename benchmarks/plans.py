@@ -202,6 +202,12 @@ TABLES = {
     ),
     "ssvi-figure-2": Table("accuracy against density, and the choices of the method",
                            (*_SWEEP, *_CRITERIA)),
+    "ssvi-figure-4": Table(
+        "fifteen corruptions: the sparse network and the smallest file made of it",
+        once("corruptions.py --root DATA --files FILES/subspace-0.1-0.pocket "
+             "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
+             "corruptions", 152, 250),
+    ),
     "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
                        (_NO_CIFAR_100, _NO_IMAGENET)),
     "sharing-4": Table("weight sharing against quantisation", (*_ABLATION, *_SHARED_MNIST)),
