@@ -16,6 +16,7 @@ from pages.costs import (
     switch_update,
 )
 from pages.files import fuzz, pocket_file, rate_curve, sizes
+from pages.others import corruptions, peers
 from pages.pruning import pruning
 from pages.sharing import sharing
 from pages.spike_slab import exact_inclusion, selection
@@ -29,9 +30,9 @@ NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
 
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
-    demo, baselines, subspace, sharing, selection, exact_inclusion, pruning, uci, switch_update,
-    dense_vi, pocket_file, sizes, rate_curve, fuzz, exchange, mixture, stage_two, costs, data_speed,
-    inference, defaults, regressions,
+    demo, baselines, peers, subspace, corruptions, sharing, selection, exact_inclusion, pruning,
+    uci, switch_update, dense_vi, pocket_file, sizes, rate_curve, fuzz, exchange, mixture,
+    stage_two, costs, data_speed, inference, defaults, regressions,
 )  # fmt: skip
 
 
