@@ -20,7 +20,7 @@ USUAL = {
     "optimizer": "sgd", "lr": 0.2, "tune_lr": 0.02, "std_lr": 0.005, "weight_decay": 0.0005,
     "inclusion": 0.02, "prior_std": 0.05, "std_init": 0.001, "batch": 512, "estimator": "lrt",
     "samples": 30, "crop_digits": False, "limit": None, "dense_epochs": 0, "select_beta": None,
-    "select_lr": None, "optimum": "gradient",
+    "select_lr": None, "optimum": "gradient", "through": [],
 }  # fmt: skip
 
 SWITCHES = {"inclusion", "dense_epochs", "select_beta", "select_lr", "optimum"}
