@@ -1,9 +1,9 @@
 """The file."""
 
 import math
-from typing import Any
+from collections import Counter
 
-from pages.common import Row, origins, rows, scores, table
+from pages.common import Row, grouped, origins, rows, scores, table
 from pages.published import published_table
 
 PICTURE = (
@@ -119,17 +119,26 @@ def rate_curve() -> str:
 def fuzz() -> str:
     """Hostile files."""
     found = rows("fuzz")
-    head = ["engine", "mutations", "refused", "loaded", "findings", "peak memory"]
+    head = ["engine", "commit", "runs", "mutations", "refused", "loaded", "findings", "peak memory"]
+    groups = grouped(found, lambda row: (row["engine"], row["commit"]))
+    total = sum(row["mutations"] for row in found)
     return (
         "## Hostile files\n\n"
         "Small files of every method, changed at random in description or coded bytes, with a "
-        "right checksum. A finding is anything but a model or a `FormatError`, or takes 2 s.\n\n"
-        f"{origins(found)}\n" + table(head, [_fuzzed(row) for row in found])
+        "right checksum. A finding is anything but a model or a `FormatError`, or takes 2 s. "
+        f"{total:,} in all.\n\n"
+        f"{origins(found)}\n" + table(head, [_fuzzed(group) for group in groups.values()])
     )
 
 
-def _fuzzed(row: dict[str, Any]) -> list[str]:
-    known = row["outcomes"]
-    others = row["mutations"] - known.get("refused", 0) - known.get("model", 0)
-    numbers = (row["mutations"], known.get("refused", 0), known.get("model", 0), others)
-    return [row["engine"], *(f"{n:,}" for n in numbers), f"{row['peak_bytes'] / 1e6:.0f} MB"]
+def _fuzzed(group: list[Row]) -> list[str]:
+    """Runs of one engine at one commit, added up."""
+    outcomes = Counter[str]()
+    for row in group:
+        outcomes.update(row["outcomes"])
+    mutations = sum(row["mutations"] for row in group)
+    others = mutations - outcomes["refused"] - outcomes["model"]
+    numbers = (len(group), mutations, outcomes["refused"], outcomes["model"], others)
+    peak = max(row["peak_bytes"] for row in group)
+    words = [group[0]["engine"], group[0]["commit"]]
+    return [*words, *(f"{n:,}" for n in numbers), f"{peak / 1e6:.0f} MB"]
