@@ -19,8 +19,9 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
+# Two files of tests at a time.
 unit: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 install: $(INSTALLED)
 

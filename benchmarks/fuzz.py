@@ -10,6 +10,7 @@ atheris (`pip install atheris`) the bytes are chosen by what they reach in the l
 """
 
 import argparse
+import copy
 import io
 import json
 import math
@@ -148,7 +149,7 @@ def altered(node: Any, chance: random.Random) -> None:
         elif isinstance(node[key], str) and chance.random() < 0.5:
             node[key] = harmed(node[key].encode(), chance).decode("latin-1")
         else:
-            node[key] = chance.choice(_STRANGE)
+            node[key] = copy.deepcopy(chance.choice(_STRANGE))
         return
 
 

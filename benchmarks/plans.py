@@ -14,6 +14,7 @@ class Job:
         rows: how many it writes.
         seed: of the run.
         seconds: about, on one H200.
+        makes: files that later jobs start from.
     """
 
     words: tuple[str, ...]
@@ -21,6 +22,12 @@ class Job:
     rows: int
     seed: int
     seconds: float
+    makes: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Files that it starts from."""
+        return tuple(word for word in self.words if word.startswith("FILES/"))
 
 
 @dataclass(frozen=True)
@@ -67,33 +74,29 @@ def _chain(seed: int) -> tuple[Job, ...]:
     share = "--epochs 0 --beta 0.01"
     name = f"FILES/subspace-0.1-{seed}"
     start = "sizes.py --root DATA --files FILES"
+    thick, thinner = f"{name}-pruned-0.06.pocket", f"{name}-pruned-0.06-pruned-0.035.pocket"
     steps = (
-        (f"{start} {parent} --estimator weight --seeds {seed}", 2, 200),
-        (f"{start} --compress {name}.pocket {thin} --target-bytes", 2, 200),
-        (f"{start} --compress {name}-pruned-0.06.pocket --target-bytes 890000 {share}", 1, 70),
+        (f"{start} {parent} --estimator weight --seeds {seed}", 2, 200, (f"{name}.pocket",)),
+        (f"{start} --compress {name}.pocket {thin} --target-bytes", 2, 200, (thick, thinner)),
+        (f"{start} --compress {thick} --target-bytes 890000 {share}", 1, 70, ()),
         (
-            f"{start} --compress {name}-pruned-0.06-pruned-0.035.pocket --target-bytes 490000 "
-            f"{share}",
-            1,
-            60,
+            f"{start} --compress {thinner} --target-bytes 490000 {share}", 1, 60,
+            (f"{thinner.removesuffix('.pocket')}-490000-shared.pocket",),
         ),
-    )
-    return tuple(Job(tuple(shlex.split(c)), "sizes", rows, seed, s) for c, rows, s in steps)
+    )  # fmt: skip
+    return tuple(Job(tuple(shlex.split(c)), "sizes", n, seed, t, made) for c, n, t, made in steps)
 
 
 def _mean_field_file(seed: int) -> tuple[Job, ...]:
     """Mean-field VI, then a table by rate and distortion."""
     start = "sizes.py --root DATA --files FILES"
+    file = f"FILES/mean-field-{seed}.pocket"
+    share = "--target-bytes 990000 --epochs 0 --beta 0.003"
     steps = (
-        (f"{start} --parent mean-field --epochs 100 --beta 0.003 --seeds {seed}", 2, 190),
-        (
-            f"{start} --compress FILES/mean-field-{seed}.pocket --target-bytes 990000 --epochs 0 "
-            "--beta 0.003",
-            1,
-            90,
-        ),
+        (f"{start} --parent mean-field --epochs 100 --beta 0.003 --seeds {seed}", 2, 190, (file,)),
+        (f"{start} --compress {file} {share}", 1, 90, ()),
     )
-    return tuple(Job(tuple(shlex.split(c)), "sizes", rows, seed, s) for c, rows, s in steps)
+    return tuple(Job(tuple(shlex.split(c)), "sizes", n, seed, t, made) for c, n, t, made in steps)
 
 
 _RESNET20 = (
@@ -204,9 +207,10 @@ TABLES = {
                            (*_SWEEP, *_CRITERIA)),
     "ssvi-figure-4": Table(
         "fifteen corruptions: the sparse network and the smallest file made of it",
-        once("corruptions.py --root DATA --files FILES/subspace-0.1-0.pocket "
-             "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
-             "corruptions", 152, 250),
+        (*_chain(0),
+         *once("corruptions.py --root DATA --files FILES/subspace-0.1-0.pocket "
+               "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
+               "corruptions", 152, 250)),
     ),
     "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
                        (_NO_CIFAR_100, _NO_IMAGENET)),

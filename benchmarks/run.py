@@ -65,46 +65,82 @@ def show(tables: Sequence[str]) -> None:
 
 def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool) -> int:
     """Runs the jobs that are not done; the number of those that failed."""
-    begin, failed = time.monotonic(), 0
-    for job in jobs:
-        if is_done(job):
-            continue
+    begin, failed, coming = time.monotonic(), 0, set[str]()
+    for job in missing(jobs, folders):
         words = [sys.executable, *placed(job, folders)]
-        if time.monotonic() - begin + job.seconds > seconds:
-            print(f"no time for: {shlex.join(words[1:])}", file=sys.stderr)
-            continue
-        print(shlex.join(["python", *words[1:]]), flush=True)
-        if not dry:
-            done = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL)
+        shown = shlex.join(["python", *words[1:]])
+        absent = [f for f in job.needs if f not in coming and not real(f, folders).exists()]
+        if absent:
+            print(f"{absent[0]} is not there, for: {shown}", file=sys.stderr)
+        elif time.monotonic() - begin + job.seconds > seconds:
+            print(f"no time for: {shown}", file=sys.stderr)
+        else:
+            print(shown, flush=True)
+            if dry:
+                coming.update(job.makes)
+                continue
+            done = subprocess.run(
+                words, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL,
+                env=os.environ | {"POCKETBAYES_RESULTS": str(results_folder())},
+            )  # fmt: skip
             failed += done.returncode != 0
     return failed
 
 
+def missing(jobs: Sequence[Job], folders: dict[str, Path]) -> list[Job]:
+    """Jobs that are not done, and those whose files these need and which are not there."""
+    wanted, needed = list[Job](), set[str]()
+    for job in reversed(jobs):
+        lost = [f for f in job.makes if f in needed and not real(f, folders).exists()]
+        if lost or not is_done(job):
+            wanted.append(job)
+            needed.update(job.needs)
+    return wanted[::-1]
+
+
+def real(word: str, folders: dict[str, Path]) -> Path:
+    """A file of a plan in its real folder."""
+    first, _, rest = word.partition("/")
+    return folders[first] / rest
+
+
 def placed(job: Job, folders: dict[str, Path]) -> list[str]:
     """The job's words with real folders."""
+    found = []
+    for word in job.words:
+        first, slash, _ = word.partition("/")
+        is_path = first in folders
+        found.append(str(real(word, folders) if slash else folders[first]) if is_path else word)
+    return found
 
-    def real(word: str) -> str:
-        first, slash, rest = word.partition("/")
-        return f"{folders[first]}{slash}{rest}" if first in folders else word
 
-    return [real(word) for word in job.words]
+# What tells the rows of one command and seed apart.
+TELLING = (
+    "row", "method", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
+    "corruption", "severity", "std_bits",
+)  # fmt: skip
 
 
 def is_done(job: Job) -> bool:
-    """Whether all its rows are there."""
+    """Whether all its rows are there; one that was repeated counts once."""
     script, arguments = understood(job.words)
-    found = 0
+    found = set()
     for row in rows_of(job.table):
         made_by, others = understood(shlex.split(row["command"])[1:])
-        is_same = (made_by, others) == (script, arguments)
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
-        found += is_same and seed == job.seed
-    return found >= job.rows
+        if (made_by, others, seed) == (script, arguments, job.seed):
+            found.add(tuple(str(row.get(name)) for name in TELLING))
+    return len(found) >= job.rows
+
+
+def results_folder() -> Path:
+    """Where new rows go."""
+    return Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS)).resolve()
 
 
 def rows_of(table: str) -> Iterator[dict[str, Any]]:
     """All rows of a table, wherever results are kept."""
-    for folder in {RESULTS, Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS))}:
+    for folder in {RESULTS.resolve(), results_folder()}:
         path = folder / f"{table}.jsonl"
         if path.exists():
             yield from map(json.loads, path.read_text().splitlines())

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import warnings
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
@@ -24,7 +25,7 @@ from pocketbayes.figures import RandomWeights
 from pocketbayes.flags import UsageError
 from pocketbayes.models import build_network
 from pocketbayes.report import Findings, answers_of, report_page
-from pocketbayes.report.charts import byte_shares, risk_coverage
+from pocketbayes.report.charts import byte_shares, charts_of, risk_coverage
 from pocketbayes.report.examples import as_png, least_sure, surest_mistakes, unusual_columns
 from pocketbayes.report.findings import ClassAnswers
 from pocketbayes.report.words import bytes_in_words, comparison, verdict
@@ -87,13 +88,65 @@ def test_risk_against_coverage_of_a_known_case():
 
 @pytest.mark.parametrize(
     ("confidence", "judgement"),
-    [(0.90, "about as sure as it is right"), (0.97, "too sure of itself"), (0.83, "too modest")],
+    [(0.90, "within chance"), (0.97, "too sure of itself"), (0.83, "too modest")],
 )
 def test_the_verdict_on_confidence_allows_for_chance(classifier, confidence, judgement):
     numbers = {"accuracy": 0.9, "confidence": confidence, "ece": 0.01, "num_examples": 1000}
     said = " ".join(verdict(replace(classifier, numbers=numbers, outside=None)))
     assert judgement in said
     assert "90.00% of 1,000 right (± 0.95 by chance)" in said
+
+
+def test_few_examples_say_little(classifier):
+    numbers = {"accuracy": 1.0, "confidence": 0.9, "ece": 0.1, "num_examples": 4}
+    said = " ".join(verdict(replace(classifier, numbers=numbers, outside=None)))
+    assert "too few examples" in said
+    assert "± 0.00" not in said
+
+
+def test_one_example_makes_a_page(classifier):
+    kept = classifier.answers
+    fields = ("probs", "entropy", "aleatoric", "epistemic", "truth")
+    one = replace(kept, **{name: getattr(kept, name)[:1] for name in fields})
+    found = replace(classifier, answers=one, dataset=classifier.dataset.subset([0]))
+    assert "<figure>" in report_page([found], "t", {})
+
+
+def test_answers_of_one_example_are_arrays(classifier):
+    torch.manual_seed(0)
+    model = pb.bayesianize_(torch.nn.Linear(3, 1))
+    found = answered(model, [(torch.randn(1, 3), torch.zeros(1))], 5, likelihood="gaussian")
+    values, _ = answers_of(found, (1.0, 2.0))
+    assert values.mean.shape == values.low.shape == values.rank.shape == values.truth.shape == (1,)
+    assert values.truth == pytest.approx([1.0])
+
+
+def test_more_models_than_colours_are_all_drawn(classifier):
+    many = [replace(classifier, name=f"model-{i}", outside=None) for i in range(9)]
+    drawn = [c for c in charts_of(many) if c.title.startswith("Is it right")]
+    assert all(one.name in drawn[0].svg for one in many)
+
+
+def test_plain_sizes_are_shown_only_where_they_are_one(classifier):
+    larger = replace(classifier, file=replace(classifier.file, weights=10**6))
+    assert "float32" in charts_of([classifier])[0].svg
+    assert "float32" not in charts_of([classifier, larger])[0].svg
+
+
+@pytest.mark.parametrize("name", ["_hidden", "a\x07b", "x" * 150, "$\\frac{$"])
+def test_strange_names_make_sound_pictures(classifier, name):
+    from xml.etree import ElementTree
+
+    names = (name, *map(str, range(9)))
+    found = replace(classifier, name=name, classes=names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for chart in charts_of([found]):
+            ElementTree.fromstring(chart.svg)
+    shown = charts_of([found, replace(found, name="other")])[1].svg
+    assert shown.count("<text") > 2
+    if name == "_hidden":
+        assert "_hidden" in shown
 
 
 def test_bytes_are_written_with_three_digits():
@@ -105,6 +158,9 @@ def test_several_models_are_compared(classifier):
     assert comparison([classifier]) is None
     smaller = replace(classifier, name="half", file=replace(classifier.file, bytes=100))
     worse = replace(smaller, numbers=dict(classifier.numbers) | {"nll": 9.0})
+    assert "no other has a better likelihood" in comparison([classifier, worse])
+    truth = (classifier.answers.truth + 1) % 10
+    worse = replace(worse, answers=replace(classifier.answers, truth=truth))
     assert comparison([classifier, worse]).startswith("half is the smallest; small has the best")
     better = replace(smaller, numbers=dict(classifier.numbers) | {"nll": 0.0})
     assert comparison([classifier, better]).startswith("half is the smallest and has the best")
@@ -127,7 +183,7 @@ def test_examples_are_the_least_sure_and_the_surest_mistakes(classifier):
 def test_a_model_without_mistakes_has_no_such_section(classifier):
     found = replace(classifier, answers=replace(classifier.answers, truth=classifier.answers.label))
     assert surest_mistakes(found) == []
-    assert "sure, and wrong" not in report_page([found], "t", {})
+    assert "mistakes" not in report_page([found], "t", {})
 
 
 def test_images_of_any_number_of_channels_become_pictures():
@@ -177,6 +233,7 @@ def test_the_same_findings_make_the_same_page(classifier):
 def test_names_are_as_short_as_they_can_be(tmp_path):
     assert distinct_names([Path("runs/a"), Path("runs/b.pocket")]) == ["a", "b"]
     assert distinct_names([Path("x/a"), Path("y/a")]) == ["x/a", "y/a"]
+    assert distinct_names([Path("x/a"), Path("x/a.pocket")]) == ["a", "a.pocket"]
     with pytest.raises(UsageError, match="twice"):
         distinct_names([Path("x/a"), Path("x/../x/a")])
 
@@ -214,6 +271,24 @@ def test_a_page_of_a_regression_from_the_command_line(regression_run, tmp_path):
     assert 0.5 < numbers["rmse"] < 10
     assert "<b>colour" not in made
     assert re.search(r"width -?[\d.]+ \([+-][\d.]+ std\)", made)
+
+
+def test_models_of_different_data_are_not_compared(regression_run, tmp_path):
+    lines = (regression_run.parent / "t.csv").read_text().splitlines()
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join([lines[0], *lines[40:]]) + "\n")
+    words = ["--data", "csv", "--file", other, "--target", "price", "--model", "mlp"]
+    done = run("train", *words, "--hidden", "4", "--epochs", "1", "--out", tmp_path / "b")
+    assert done.exit_code == 0, done.output
+    done = run("report", regression_run, tmp_path / "b", "--out", tmp_path / "p.html")
+    assert "not measured on the same examples" in str(done.exception)
+    assert "other.csv" in str(done.exception)
+    done = run("report", regression_run, tmp_path / "b", "--data", "csv", "--file", other,
+               "--out", tmp_path / "p.html")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "p.html").read_text()
+    assert "other.csv, target price" in page
+    assert str(tmp_path) not in page
 
 
 def test_unusual_columns_name_the_furthest_first():

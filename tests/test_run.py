@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def job(command, rows=1, seed=0):
 
 def test_a_job_is_done_when_all_rows_of_its_seed_are_there(results):
     made = {"command": "python x.py --root DATA --seeds 0 1 2 --beta 0.1 --lr 1"}
-    results(made | {"seed": 0}, made | {"seed": 0}, made | {"seed": 1})
+    first, second = made | {"seed": 0, "stage": "a"}, made | {"seed": 0, "stage": "b"}
+    results(first, second, made | {"seed": 1}, made | {"seed": 1})
     wanted = "x.py --beta 0.1 --root DATA --lr 1 --seeds"
     assert run.is_done(job(f"{wanted} 0", rows=2))
     assert not run.is_done(job(f"{wanted} 1", rows=2, seed=1))
@@ -47,7 +49,7 @@ def test_models_are_known_by_name_wherever_they_lie(results):
     assert not run.is_done(job("x.py --compress FILES/a-1.pocket"))
 
 
-def test_only_what_is_missing_is_run(results, monkeypatch, capsys):
+def test_only_what_is_missing_is_run(results, monkeypatch, capsys, tmp_path):
     results({"command": "python x.py --lr 1", "seed": 0})
     ran = []
 
@@ -56,16 +58,34 @@ def test_only_what_is_missing_is_run(results, monkeypatch, capsys):
         return type("Done", (), {"returncode": 1})
 
     monkeypatch.setattr(run.subprocess, "run", pretend)
-    folders = {"DATA": Path("/d"), "FILES": Path("/f")}
+    folders = {"DATA": tmp_path, "FILES": tmp_path}
+    (tmp_path / "a.pocket").touch()
     todo = [job("x.py --lr 1"), job("x.py --root DATA --compress FILES/a.pocket"), job("z.py")]
+    todo.append(job("x.py --compress FILES/b.pocket"))
     assert run.run(todo, folders, seconds=15, dry=False) == 2
-    assert ran == [["x.py", "--root", "/d", "--compress", "/f/a.pocket"], ["z.py"]]
+    place = str(tmp_path)
+    assert ran == [["x.py", "--root", place, "--compress", f"{place}/a.pocket"], ["z.py"]]
+    assert "FILES/b.pocket is not there" in capsys.readouterr().err
     ran.clear()
     assert run.run(todo, folders, seconds=5, dry=False) == 0
     assert ran == []
     assert "no time for" in capsys.readouterr().err
     assert run.run(todo, folders, seconds=15, dry=True) == 0
     assert ran == []
+
+
+def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path):
+    parent = replace(job("x.py --lr 1"), makes=("FILES/a.pocket",))
+    child = job("y.py --compress FILES/a.pocket")
+    folders = {"DATA": tmp_path, "FILES": tmp_path}
+    results({"command": "python x.py --lr 1", "seed": 0})
+    assert run.missing([parent, child], folders) == [parent, child]
+    (tmp_path / "a.pocket").touch()
+    assert run.missing([parent, child], folders) == [child]
+    made = {"command": "python y.py --compress DATA/a.pocket", "seed": 0}
+    results({"command": "python x.py --lr 1", "seed": 0}, made)
+    (tmp_path / "a.pocket").unlink()
+    assert run.missing([parent, child], folders) == []
 
 
 def test_jobs_of_several_tables_come_once():

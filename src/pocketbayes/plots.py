@@ -1,5 +1,6 @@
 """Pictures of how good and how sure a model is; every function draws into given axes."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.extras import optional_module
 
 Numbers = NDArray[np.float64]
@@ -30,8 +31,14 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def as_label(name: str) -> str:
-    """A name as matplotlib shows it: between dollars it would read a formula."""
-    return name.replace("$", r"\$")
+    """A name as matplotlib shows it: not as a formula, not hidden, not longer than a picture."""
+    shown = shortened(printable(name)).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def shortened(name: str, most: int = 28) -> str:
+    """A long name with its middle left out."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
 def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers]]) -> None:
@@ -42,7 +49,9 @@ def draw_reliability(axes: Any, confidences: Mapping[str, tuple[Numbers, Numbers
         confidences: by model, the confidence of each prediction and whether it was right.
     """
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
-    for (name, (confidence, right)), colour in zip(confidences.items(), COLOURS, strict=False):
+    for (name, (confidence, right)), colour in zip(
+        confidences.items(), itertools.cycle(COLOURS), strict=False
+    ):
         middle, accuracy = _binned(confidence, right)
         axes.plot(middle, accuracy, marker="o", markersize=4, label=as_label(name), color=colour)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")

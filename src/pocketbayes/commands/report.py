@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pocketbayes import __version__, codec
 from pocketbayes.checkpoints import prepare_directory
 from pocketbayes.commands.evaluate import (
     EvaluateOptions,
+    Measured,
     measured_target,
     require_target,
 )
@@ -23,6 +25,7 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.extras import optional_module
 from pocketbayes.figures import RandomWeights
 from pocketbayes.flags import Flag, UsageError, merged, options_in, take, with_choices
+from pocketbayes.plots import Numbers
 from pocketbayes.report import Findings, answers_of, report_page
 
 # Of `evaluate`: for plain weights, which have no file to speak of, and for spoiled images.
@@ -73,8 +76,10 @@ def run_report(
     for target in targets:
         require_target(target)
     names = distinct_names(targets)
-    found = [_findings(*pair, given, flags) for pair in zip(targets, names, strict=True)]
-    _require_alike(found)
+    found = list[Findings]()
+    for target, name in zip(targets, names, strict=True):
+        found.append(_findings(target, name, given, flags))
+        _require_alike(found[0], found[-1])
     prepare_directory(options.out.resolve().parent)
     title = options.title or f"{', '.join(names)}: how big, how accurate, how sure"
     write_text(options.out, report_page(found, title, _facts(options, found)))
@@ -85,11 +90,14 @@ def run_report(
 def distinct_names(targets: Sequence[Path]) -> list[str]:
     """Short names: of a file or folder, as much of the path as tells it from the others."""
     parts = [target.resolve().parts for target in targets]
+    if len(set(parts)) < len(parts):
+        raise UsageError("a run or file is named twice")
     for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(p[-length:]).removesuffix(".pocket") for p in parts]
+        names = ["/".join(p[-length:]) for p in parts]
         if len(set(names)) == len(names):
-            return names
-    raise UsageError("a run or file is named twice")
+            break
+    short = [name.removesuffix(".pocket") for name in names]
+    return short if len(set(short)) == len(short) else names
 
 
 def _findings(
@@ -106,7 +114,7 @@ def _findings(
     inside, outside = answers_of(found.answers, scale)
     return Findings(
         name=name,
-        data=f"the {options.split} set of {found.name}",
+        data=_data_words(found, target, given),
         ood=options.ood,
         numbers=found.numbers(),
         file=file,
@@ -120,21 +128,44 @@ def _findings(
 
 
 def _settings(target: Path) -> dict[str, Any]:
-    if not target.is_dir():
-        return {}
-    config = read_run_config(target)
-    return {k: v for k, v in config.items() if v is not None and k not in _UNTOLD}
+    """How a run was trained; of folders of one's own only the last name."""
+    config = read_run_config(target) if target.is_dir() else {}
+    known = {k: v for k, v in config.items() if v is not None and k not in _UNTOLD}
+    return {k: Path(v).name if _is_path(v) else v for k, v in known.items()}
 
 
-def _require_alike(found: Sequence[Findings]) -> None:
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).is_absolute()
+
+
+def _data_words(found: Measured[ReportOptions], target: Path, given: Mapping[str, Any]) -> str:
+    """What was measured on: the part, the data set and, of a table, its file and target."""
+    words = f"the {found.options.split} set of {found.name}"
+    column = (describe(found.model).preprocess or {}).get("target", {}).get("name")
+    config = read_run_config(target) if target.is_dir() else {}
+    file = given.get("file") or config.get("file")
+    inside = [Path(file).name] if file else []
+    inside += [f"target {column}"] if column else []
+    return f"{words} ({', '.join(inside)})" if inside else words
+
+
+def _require_alike(first: Findings, other: Findings) -> None:
     """One page is about one question: the same data, of the same kind."""
-    kinds = {(one.data, type(one.answers), one.classes) for one in found}
-    if len(kinds) > 1:
-        about = ", ".join(f"{one.name}: {one.data}" for one in found)
+    same = (first.data, type(first.answers), first.classes) == (
+        other.data, type(other.answers), other.classes,
+    )  # fmt: skip
+    if not (same and _same_numbers(first.answers.truth, other.answers.truth)):
         raise PocketBayesError(
-            f"these models do not answer the same question ({about}); make a page for each, or "
-            "say --data"
+            f"{first.name} and {other.name} were not measured on the same examples ({first.data}, "
+            f"{len(first.dataset)} of them; {other.data}, {len(other.dataset)}): make a page for "
+            "each, or say --data and its options"
         )
+
+
+def _same_numbers(one: Numbers | None, other: Numbers | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and np.allclose(one, other)
 
 
 def _facts(options: ReportOptions, found: Sequence[Findings]) -> dict[str, Any]:
@@ -143,7 +174,6 @@ def _facts(options: ReportOptions, found: Sequence[Findings]) -> dict[str, Any]:
         "data": found[0].data,
         "examples": first["num_examples"],
         "out-of-distribution data": options.ood,
-        "draws per prediction": first["num_samples"],
         "seed": options.seed,
         "pocketbayes": __version__,
         "torch": torch.__version__,

@@ -1,32 +1,19 @@
 """The page's pictures: each a figure of its own, so that a narrow screen can stack them."""
 
-import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pocketbayes.extras import optional_module
 from pocketbayes.methods import Sharing
 from pocketbayes.planes import draw_confidences
-from pocketbayes.plots import COLOURS, Numbers, as_label, draw_reliability, new_figure
+from pocketbayes.plots import COLOURS, Numbers, as_label, draw_reliability
+from pocketbayes.report.canvas import Chart, drawn, label_bytes
 from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
 from pocketbayes.report.words import bytes_in_words
 
 _REFERENCES = {"float32 network": 4, "float32 posterior": 8}  # bytes per weight
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A picture as SVG text, what it shows for those who do not see it, and how to read it."""
-
-    title: str
-    svg: str
-    alt: str
-    caption: str
 
 
 def charts_of(found: Sequence[Findings]) -> list[Chart]:
@@ -55,27 +42,15 @@ def _of_one(found: Findings) -> list[Chart]:
     return charts
 
 
-def _drawn(draw: Callable[[Any], None], title: str, alt: str, caption: str) -> Chart:
-    with _readable():
-        figure, (axes,) = new_figure(1)
-        draw(axes)
-        axes.set_title("")  # the page has it as text
-        text = io.StringIO()
-        figure.savefig(text, format="svg", dpi=110, metadata={"Date": None, "Creator": None})
-    return Chart(title, text.getvalue(), alt, caption)
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Letters stay letters, and the same picture is the same text."""
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "pocketbayes", "font.size": 9}
-    with optional_module("matplotlib", "report").rc_context(settings):
-        yield
-
-
 def _sizes(found: Sequence[Findings]) -> Chart:
     score, name = ("accuracy", "accuracy (%)") if _is_class(found[0]) else ("rmse", "RMSE")
     scale = 100 if score == "accuracy" else 1
+    same = {one.file.weights for one in found}
+    about = "Bytes of the whole file on a logarithmic axis."
+    if len(same) == 1:
+        about += (
+            " Dashed: the weights as plain 32-bit numbers, and with a standard deviation for each."
+        )
 
     def draw(axes: Any) -> None:
         for one, colour in zip(found, _colours(len(found)), strict=True):
@@ -85,32 +60,38 @@ def _sizes(found: Sequence[Findings]) -> Chart:
                 as_label(one.name), place, xytext=(0, 7), textcoords="offset points",
                 fontsize=8, ha="center", annotation_clip=False,
             )  # fmt: skip
-        weights = max(one.file.weights for one in found)
-        for label, each in _REFERENCES.items():
-            axes.axvline(each * weights, color="0.6", linestyle="--", linewidth=1)
-            axes.annotate(
-                label, (each * weights, 0.02), xycoords=axes.get_xaxis_transform(),
-                xytext=(-2, 0), textcoords="offset points", rotation=90, fontsize=7, color="0.4",
-                ha="right", va="bottom",
-            )  # fmt: skip
         axes.set(xscale="log", xlabel="file on disk", ylabel=name)
-        axes.xaxis.set_major_formatter(lambda size, _: bytes_in_words(size))
-        axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.15, y=0.3)
+        if score == "accuracy":
+            low, high = axes.get_ylim()
+            axes.set_ylim(max(low, 0), min(high, 101))
+        if len(same) == 1:
+            _draw_references(axes, same.pop())
+        label_bytes(axes)
 
     points = [f"{one.name} {bytes_in_words(one.file.bytes)}" for one in found]
-    return _drawn(
+    return drawn(
         draw,
         "How big, how good?",
         f"{name} against the bytes of the file: {'; '.join(points)}",
-        "Bytes of the whole file on a logarithmic axis. Dashed: the weights as plain 32-bit "
-        "numbers, and with a standard deviation for each.",
+        about,
     )
+
+
+def _draw_references(axes: Any, weights: int) -> None:
+    """What the weights take as they are."""
+    for label, each in _REFERENCES.items():
+        axes.axvline(each * weights, color="0.6", linestyle="--", linewidth=1)
+        axes.annotate(
+            label, (each * weights, 0.02), xycoords=axes.get_xaxis_transform(),
+            xytext=(-2, 0), textcoords="offset points", rotation=90, fontsize=7, color="0.4",
+            ha="right", va="bottom",
+        )  # fmt: skip
 
 
 def _reliability(answers: Mapping[str, ClassAnswers]) -> Chart:
     pairs = {name: (a.confidence, a.right) for name, a in answers.items()}
-    return _drawn(
+    return drawn(
         lambda axes: draw_reliability(axes, pairs),
         "Is it right as often as it says?",
         "Accuracy against confidence in ten bins, one line per model",
@@ -137,7 +118,7 @@ def _risk_coverage(answers: Mapping[str, ClassAnswers]) -> Chart:
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False, fontsize=8)
 
-    return _drawn(
+    return drawn(
         draw,
         "What if it may decline?",
         "Error rate among the most confident predictions, against how many are answered",
@@ -168,7 +149,7 @@ def _entropies(found: Findings) -> Chart:
         axes.legend(frameon=False, fontsize=8)
 
     beside = "" if found.outside is None else f" and on {found.ood}, which it has never seen"
-    return _drawn(
+    return drawn(
         draw,
         f"{found.name}: how unsure is it?",
         f"Histogram of the predictive entropy on {found.data}{beside}",
@@ -189,7 +170,7 @@ def _coverage(answers: Mapping[str, ValueAnswers]) -> Chart:
         axes.set(xlabel="central interval of this probability (%)", ylabel="targets inside (%)")
         axes.legend(frameon=False, fontsize=8)
 
-    return _drawn(
+    return drawn(
         draw,
         "Do the intervals hold what they promise?",
         "Share of targets inside the central interval, against the interval's probability",
@@ -210,7 +191,7 @@ def _values(name: str, answers: ValueAnswers) -> Chart:
         )  # fmt: skip
         axes.set(xlabel="true value", ylabel="predicted, with its 90% interval")
 
-    return _drawn(
+    return drawn(
         draw,
         f"{name}: predicted and true",
         "Predicted against true values with 90% intervals",
@@ -238,12 +219,16 @@ def _bytes(found: Findings) -> Chart:
         axes.margins(x=0.25)
         axes.set(xlabel="bytes")
 
-    return _drawn(
+    return drawn(
         draw,
         f"{found.name}: where do the bytes go?",
         "; ".join(f"{name}: {bytes_in_words(size)}" for name, size in shares),
-        f"Of {found.file.bytes:,} bytes, {found.file.bits_per_weight:.2f} bits per weight; the "
-        f"bits-back limit KL / ln 2 is {bytes_in_words(found.file.bits_back_bytes)}.",
+        f"Of {found.file.bytes:,} bytes, {found.file.bits_per_weight:.2f} bits per weight"
+        + (
+            f"; the bits-back limit KL / ln 2 is {bytes_in_words(found.file.bits_back_bytes)}."
+            if found.file.kl > 0
+            else "."
+        ),
     )
 
 
@@ -252,7 +237,7 @@ def _classes(found: Findings) -> Chart:
     assert isinstance(answers, ClassAnswers)
     assert answers.truth is not None
     truth = answers.truth
-    return _drawn(
+    return drawn(
         lambda axes: draw_confidences(axes, answers.confidence, truth, found.classes),
         f"{found.name}: how sure is it, class by class?",
         "Box plot of the confidence of predictions by true class",
@@ -261,17 +246,17 @@ def _classes(found: Findings) -> Chart:
 
 
 def _plane(found: Findings) -> Chart:
-    return _drawn(
+    return drawn(
         lambda axes: found.weights.draw_plane(axes, Sharing(components=50)),
         f"{found.name}: how well does it know its weights?",
         "Mean and standard deviation of every weight",
         "A point is a weight. Those that share a table lie on its entries; of a model that does "
-        "not, the entries that 50 components would have are shown.",
+        "not, the picture shows what sharing with at most 50 components would make of it.",
     )
 
 
 def _layers(found: Findings) -> Chart:
-    return _drawn(
+    return drawn(
         found.weights.draw_layers,
         f"{found.name}: how do its layers differ?",
         "How the means of the weights are spread, layer by layer",

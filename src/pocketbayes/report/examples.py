@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from pocketbayes.data import ImageSet, TableSet
+from pocketbayes.plots import shortened
 from pocketbayes.predictive import Prediction, why_unsure
 from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
 
@@ -31,7 +32,7 @@ def least_sure(found: Findings, count: int = 12) -> list[Example]:
 
 
 def surest_mistakes(found: Findings, count: int = 6) -> list[Example]:
-    """Wrong answers of the highest confidence; values furthest out in their own spread."""
+    """Wrong answers of the highest confidence; values furthest outside of their interval."""
     answers = found.answers
     if isinstance(answers, ClassAnswers):
         wrong = np.flatnonzero(answers.right == 0)
@@ -41,7 +42,8 @@ def surest_mistakes(found: Findings, count: int = 6) -> list[Example]:
         reasons = [f"gave the truth {answers.probs[i, int(truth[i])]:.2%}" for i in order[:count]]
     else:
         distance = np.abs(answers.truth - answers.mean) / np.maximum(answers.std, 1e-30)
-        order = np.argsort(-distance, kind="stable")
+        outside = np.flatnonzero((answers.truth < answers.low) | (answers.truth > answers.high))
+        order = outside[np.argsort(-distance[outside], kind="stable")]
         reasons = [f"{distance[i]:.1f} of its stds away" for i in order[:count]]
     chosen = zip(order[:count], reasons, strict=True)
     return [_example(found, int(i), reason) for i, reason in chosen]
@@ -72,7 +74,8 @@ def _doubt(answers: ClassAnswers | ValueAnswers, i: int) -> str:
 
 
 def _names(found: Findings, count: int) -> tuple[str, ...]:
-    return found.classes if len(found.classes) == count else tuple(map(str, range(count)))
+    known = found.classes if len(found.classes) == count else tuple(map(str, range(count)))
+    return tuple(map(shortened, known))
 
 
 def as_png(image: Tensor) -> bytes:

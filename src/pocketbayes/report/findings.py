@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +43,14 @@ class ClassAnswers:
     def right(self) -> Numbers:
         """Whether that is the true class."""
         found: Numbers = (self.label == self.truth).astype(float)
+        return found
+
+    @property
+    def surprise(self) -> Numbers:
+        """-log p(truth) of each example."""
+        assert self.truth is not None
+        chosen = self.probs[np.arange(len(self.truth)), self.truth.astype(int)]
+        found: Numbers = -np.log(np.maximum(chosen, np.finfo(np.float32).tiny))
         return found
 
 
@@ -104,14 +113,14 @@ def answers_of(answers: Answers, target_scale: tuple[float, float]) -> tuple[Any
 
 def _class_answers(parts: Any, truth: Tensor | None) -> ClassAnswers:
     fields = ("probs", "entropy", "aleatoric", "epistemic")
-    arrays = {name: _joined(parts, name) for name in fields}
+    arrays = {name: _array(torch.cat([getattr(part, name) for part in parts])) for name in fields}
     known = None if truth is None else truth.cpu().numpy()
     return ClassAnswers(**arrays, truth=known, num_samples=parts[0].num_samples)
 
 
 def _value_answers(parts: Any, truth: Tensor, centre: float, scale: float) -> ValueAnswers:
     intervals = [part.interval(0.9) for part in parts]
-    low, high = (_array(torch.cat([pair[i] for pair in intervals])) for i in range(2))
+    low, high = (_flat(torch.cat([pair[i] for pair in intervals])) for i in range(2))
     targets = torch.split(truth, [part.mean.numel() for part in parts])
     ranks = [part.cdf(y.view_as(part.mean)) for part, y in zip(parts, targets, strict=True)]
     return ValueAnswers(
@@ -119,18 +128,22 @@ def _value_answers(parts: Any, truth: Tensor, centre: float, scale: float) -> Va
         std=scale * _joined(parts, "std"),
         low=centre + scale * low,
         high=centre + scale * high,
-        rank=_array(torch.cat(ranks)),
+        rank=_flat(torch.cat(ranks)),
         aleatoric=scale**2 * _joined(parts, "aleatoric"),
         epistemic=scale**2 * _joined(parts, "epistemic"),
-        truth=centre + scale * _array(truth),
+        truth=centre + scale * _flat(truth),
         num_samples=parts[0].num_samples,
     )
 
 
 def _joined(parts: list[Prediction], name: str) -> Numbers:
-    return _array(torch.cat([getattr(part, name) for part in parts]))
+    return _flat(torch.cat([getattr(part, name) for part in parts]))
+
+
+def _flat(values: Tensor) -> Numbers:
+    return _array(values.flatten())
 
 
 def _array(values: Tensor) -> Numbers:
-    found: Numbers = values.double().squeeze(-1).cpu().numpy()
+    found: Numbers = values.double().cpu().numpy()
     return found

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from pocketbayes.report.charts import Chart, charts_of
+from pocketbayes.report.canvas import Chart
+from pocketbayes.report.charts import charts_of
 from pocketbayes.report.examples import Example, least_sure, surest_mistakes
-from pocketbayes.report.findings import Findings
+from pocketbayes.report.findings import ClassAnswers, Findings
 from pocketbayes.report.words import bytes_in_words, comparison, verdict
 from pocketbayes.tables import as_text, flattened
 
@@ -47,7 +48,8 @@ th:first-child, td:first-child { text-align: left; }
 details { margin: .5rem 0; } summary { cursor: pointer; }
 @media print { body { max-width: none; padding: 0; font-size: 11pt; }
   .card { border: 1px solid var(--line); } .wide { overflow: visible; }
-  .grid { grid-template-columns: 1fr 1fr; } h2 { break-after: avoid; } }
+  .grid { grid-template-columns: 1fr 1fr; } h2 { break-after: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; } }
 """
 _COLUMNS = {
     "accuracy": "accuracy", "rmse": "RMSE", "nll": "NLL", "ece": "ECE", "brier": "Brier",
@@ -148,11 +150,12 @@ def _data_uri(kind: str, content: bytes) -> str:
 
 
 def _examples(found: Findings, several: bool) -> str:
-    of = f"{found.name}: w" if several else "W"
-    groups = {
-        f"{of}hat is it least sure about?": least_sure(found),
-        f"{of}here was it sure, and wrong?": surest_mistakes(found),
-    }
+    is_class = isinstance(found.answers, ClassAnswers)
+    mistakes = "Its surest mistakes" if is_class else "Furthest outside of its 90% intervals"
+    titles = ["What is it least sure about?", mistakes]
+    if several:
+        titles = [f"{found.name}: {t[0].lower()}{t[1:]}" for t in titles]
+    groups = dict(zip(titles, (least_sure(found), surest_mistakes(found)), strict=True))
     return "\n".join(_section(title, _listed(items)) for title, items in groups.items() if items)
 
 
@@ -173,8 +176,10 @@ def _facts(found: Sequence[Findings], facts: Mapping[str, Any]) -> str:
     tables = [_details("How this was measured", flattened(facts))]
     for one in found:
         settings = [
-            *one.file.facts(),
-            *(("trained with " + k, v) for k, v in flattened(one.settings)),
+            *((name, v) for name, v in one.file.facts() if one.file.kl > 0 or "limit" not in name),
+            ("draws per prediction", one.numbers["num_samples"]),
+            ("drawn by", one.numbers["estimator"]),
+            *(("trained with " + name, v) for name, v in flattened(one.settings)),
         ]
         tables.append(_details(one.name, settings))
     return _section("Facts", "\n".join(tables))

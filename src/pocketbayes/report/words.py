@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from pocketbayes.report.findings import ClassAnswers, Findings
 
+_TOO_WIDE = 0.1  # of two standard errors of an accuracy
+
 
 def bytes_in_words(size: float) -> str:
     """Bytes as people write them: three digits, kB of 1000 bytes."""
@@ -39,19 +41,24 @@ def _how_big(found: Findings) -> str:
 
 def _how_accurate(found: Findings) -> str:
     right, count = found.numbers["accuracy"], found.numbers["num_examples"]
-    error = 100 * math.sqrt(right * (1 - right) / count)
-    return f"{100 * right:.2f}% of {count:,} right (± {error:.2f} by chance)."
+    return f"{100 * right:.2f}% of {count:,} right (± {100 * chance(right, count):.2f} by chance)."
+
+
+def chance(share: float, count: int) -> float:
+    """Half the width of Wilson's interval of one standard error, which is never 0."""
+    return math.sqrt(share * (1 - share) / count + 1 / (4 * count**2)) / (1 + 1 / count)
 
 
 def _how_sure(found: Findings) -> str:
     """Confidence against accuracy; a gap within two standard errors is chance."""
     right, count = found.numbers["accuracy"], found.numbers["num_examples"]
-    gap = found.numbers["confidence"] - right
-    chance = 2 * math.sqrt(max(right * (1 - right), 1 / count) / count)
-    if abs(gap) <= chance:
-        judgement = "it is about as sure as it is right"
-    else:
+    gap, allowed = found.numbers["confidence"] - right, 2 * chance(right, count)
+    if abs(gap) > allowed:
         judgement = f"it is too {'sure of itself' if gap > 0 else 'modest'}"
+    elif allowed > _TOO_WIDE:
+        judgement = "too few examples to say whether that is right"
+    else:
+        judgement = "no more and no less than it is right, within chance"
     return (
         f"It says {100 * found.numbers['confidence']:.2f}% on average: {judgement} "
         f"(expected calibration error {found.numbers['ece']:.4f})."
@@ -69,9 +76,8 @@ def _how_alert(found: Findings) -> str:
 def _of_values(found: Findings) -> list[str]:
     numbers = found.numbers
     inside, count = numbers["coverage_90"], numbers["num_examples"]
-    chance = 2 * math.sqrt(0.9 * 0.1 / count)
-    judgement = "as they should"
-    if abs(inside - 0.9) > chance:
+    judgement = "as they should, within chance"
+    if abs(inside - 0.9) > 2 * chance(0.9, count):
         judgement = "too few" if inside < 0.9 else "too many"
     return [
         f"Off by {numbers['rmse']:.4g} (RMSE) on {count:,} examples.",
@@ -88,7 +94,21 @@ def comparison(found: Sequence[Findings]) -> str | None:
     if smallest is likeliest:
         return f"{smallest.name} is the smallest and has the best likelihood."
     times = likeliest.file.bytes / smallest.file.bytes
+    if _is_chance(smallest, likeliest):
+        return (
+            f"{smallest.name} is the smallest; no other has a better likelihood beyond chance "
+            "(two standard errors)."
+        )
     return (
         f"{smallest.name} is the smallest; {likeliest.name} has the best likelihood and "
         f"{times:.3g} times its size."
     )
+
+
+def _is_chance(one: Findings, other: Findings) -> bool:
+    """Whether their likelihoods differ by at most two standard errors, example by example."""
+    first, second = one.answers, other.answers
+    if not (isinstance(first, ClassAnswers) and isinstance(second, ClassAnswers)):
+        return False
+    gap = first.surprise - second.surprise
+    return bool(gap.mean() <= 2 * gap.std() / math.sqrt(len(gap)))
