@@ -557,7 +557,9 @@ def multiples(step, *values):
     return change
 
 
-@pytest.mark.parametrize("change", [multiples(5e-9, 1 << 36), multiples(0.05, 11_000)], ids=str)
+@pytest.mark.parametrize(
+    "change", [multiples(5e-9, 1 << 36), multiples(0.05, 11_000)], ids=["fine", "coarse"]
+)
 def test_log_stds_beyond_all_bounds_are_refused_at_once(good_small, change, tmp_path):
     """The exponentials are those of the multiples that are there, not of all in between."""
     message = refused(crafted(good_small, change), tmp_path / "m.pocket")
