@@ -25,6 +25,13 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]"
 
 
+def test_torchs_compiler_is_not_imported_along():
+    code = "import sys, pocketbayes as pb; pb.bayesianize_, pb.load, pb.fit, pb.Sharing; "
+    code += "import pocketbayes.cli; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 @pytest.mark.parametrize("name", [n for n in pb.__all__ if n != "__version__"])
 def test_every_public_name_is_there_and_documented(name):
     thing = getattr(pb, name)

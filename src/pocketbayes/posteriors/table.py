@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -30,6 +31,8 @@ class Table(nn.Module):
 
     def __init__(self, mean: Tensor, log_std: Tensor, draw: str = "independent") -> None:
         super().__init__()
+        if draw == "shared":
+            _keep_passes_from_compilers()
         self.mean = nn.Parameter(mean)
         self.log_std = nn.Parameter(log_std)
         code = torch.tensor(DRAWS.index(draw), device=mean.device)
@@ -51,13 +54,11 @@ class Table(nn.Module):
         mean, log_std = (values.index_select(0, label) for values in (self.mean, self.log_std))
         return noisy(mean, log_std.exp(), generator)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def begin_pass(self, _: object = None) -> None:
         """Forgets the last draw."""
         self._asked: set[int] = set()
         self._drawn: tuple[object, Tensor] | None = None
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _pass(self, asker: int, generator: torch.Generator | None) -> Tensor:
         """The draw of all entries in this pass; a new one if the asker has had it already."""
         state = (
@@ -82,6 +83,12 @@ class Table(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins with a pass of its own."""
         return self.__dict__ | {"_drawn": None, "_asked": set()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The same in another process, where no table may have been made yet."""
+        if state["draw"] == "shared":
+            _keep_passes_from_compilers()
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def arrays(self) -> dict[str, Tensor]:
         """What determines the table."""
@@ -112,6 +119,17 @@ class Table(nn.Module):
                 fresh = old.detach().new_zeros(len(mean))
                 setattr(self, name, nn.Parameter(fresh, old.requires_grad))
         super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+@cache
+def _keep_passes_from_compilers() -> None:
+    """Which posterior has asked is not for a graph to remember.
+
+    As a decorator in the class this would import torch's compiler along with the library.
+    """
+    for name in ("begin_pass", "_pass"):
+        kept = torch.compiler.disable(getattr(Table, name))  # type: ignore[no-untyped-call]
+        setattr(Table, name, kept)
 
 
 def _version(parameter: Tensor) -> int:
