@@ -21,6 +21,8 @@ from pages.common import grouped
 from pages.published import PUBLISHED, Published
 from pages.size_points import Files, deterministic_network, measured_files
 
+from pocketbayes.report.words import bytes_in_words
+
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "accuracy_against_bytes"
 
 DOTS = 150  # per inch
@@ -89,7 +91,7 @@ def set_axes(axes: Any, files: Sequence[Files], published: Sequence[Published]) 
     axes.set(xscale="log", xlim=(min(sizes) / 1.5, max(sizes) * 1.5), ylim=ACCURACIES)
     ticks = [n * 10**power for power in range(3, 9) for n in (1, 2, 5)]
     axes.set_xticks([t for t in ticks if min(sizes) / 1.5 < t < max(sizes) * 1.5])
-    axes.xaxis.set_major_formatter(lambda value, _: written(value))
+    axes.xaxis.set_major_formatter(lambda value, _: bytes_in_words(value))
     axes.xaxis.minorticks_off()
     axes.tick_params(labelsize=8.5)
     axes.grid(axis="y", color="0.92", linewidth=0.8)
@@ -100,19 +102,14 @@ def set_axes(axes: Any, files: Sequence[Files], published: Sequence[Published]) 
     axes.set_title("ResNet-18 on CIFAR-10: accuracy against bytes", fontsize=11, loc="left")
 
 
-def written(size: float) -> str:
-    """Bytes as people write them: three digits."""
-    return f"{size / 1e6:.3g} MB" if size >= 999_500 else f"{size / 1e3:.3g} kB"
-
-
 def draw_references(axes: Any) -> Boxes:
     """What the numbers take as they are."""
     marks = []
     for name, size in REFERENCES.items():
         axes.axvline(size, color="0.6", linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
         words = axes.text(
-            size, ACCURACIES[0] + 0.95, f" {name}, {written(size)}", rotation=90, fontsize=7.5,
-            color="0.35", ha="right", va="bottom",
+            size, ACCURACIES[0] + 0.95, f" {name}, {bytes_in_words(size)}", rotation=90,
+            fontsize=7.5, color="0.35", ha="right", va="bottom",
         )  # fmt: skip
         marks += [box_of(words), boxes_along(axes, [(size, y) for y in ACCURACIES], 1)]
     return np.vstack(marks)
@@ -185,7 +182,7 @@ def labels_of(files: Sequence[Files]) -> list[Label]:
     for series in sorted(in_series(files), key=lambda series: not series[0].is_coded):
         for kind in series:
             name = kind.name if kind is series[0] else ""
-            words = [name, written(kind.size)] if kind.is_coded else [name]
+            words = [name, bytes_in_words(kind.size)] if kind.is_coded else [name]
             style = {"color": colour_of(kind), "fontsize": 8.5 if kind.is_coded else 7}
             labels.append(Label(", ".join(filter(None, words)), kind.size, kind.accuracy, style))
     return [label for label in labels if label.words]
@@ -203,7 +200,7 @@ def draw_absent(axes: Any, files: Sequence[Files]) -> Boxes:
     absent = [kind for kind in all_stages if not is_inside(kind.accuracy)]
     if not absent:
         return no_boxes()
-    lines = [f"{kind.name}: {written(kind.size)}, {kind.accuracy:.1f}%" for kind in absent]
+    lines = [f"{kind.name}: {bytes_in_words(kind.size)}, {kind.accuracy:.1f}%" for kind in absent]
     words = "\n".join(["outside the axis:", *lines])
     note = axes.text(0.01, 0.02, words, transform=axes.transAxes, fontsize=7, color="0.35")
     return box_of(note)

@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 from pocketbayes.posteriors.conversions import as_packed
 
-# The compiler for GPUs warns of itself: of TF32 that is off, of its own old functions.
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.filterwarnings("default"),
+    # torch 2.11 speaking of itself, when its compiler is imported.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),
 ]
 
 

@@ -29,6 +29,7 @@ import pocketbayes as pb
 from pocketbayes import metrics
 from pocketbayes.data import MemoryLoader
 from pocketbayes.models import build_network
+from pocketbayes.optimizers import lr_scale
 
 OURS = ("pocketbayes", "pocketbayes, compiled")
 WARMUP = 0.05
@@ -100,19 +101,11 @@ def trained(peer: Plain, a: argparse.Namespace, sets: Sets) -> float:
                 wait(sets.device)
                 begin, timed_from = time.perf_counter(), number
             for group in peer.optimizer.param_groups:
-                group["lr"] = a.lr * schedule(number / total)
+                group["lr"] = a.lr * lr_scale(number / total, WARMUP)
             peer.step(x, y)
             number += 1
     wait(sets.device)
     return (time.perf_counter() - begin) / max(1, number - timed_from)
-
-
-def schedule(progress: float) -> float:
-    """Linear up, then half a cosine down to 0."""
-    if progress < WARMUP:
-        return progress / WARMUP
-    angle = torch.pi * (progress - WARMUP) / (1 - WARMUP)
-    return 0.5 * (1 + float(torch.cos(torch.tensor(angle))))
 
 
 def scores(peer: Plain, a: argparse.Namespace, sets: Sets) -> dict[str, float]:

@@ -69,7 +69,7 @@ class Sharing(VariationalMethod):
         target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
             weights of an ideal code (each tensor's labels at their entropy, outliers, the table)
             fit; overrides `rate`. It is filled, not only kept to. The file has besides it the
-            places of sparse weights, all that is deterministic, and some 2 kB of description;
+            places of sparse weights, all that is deterministic, and a description;
             after `reassign_every` the code may be a little larger.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.

@@ -45,9 +45,10 @@ def _of_one(found: Findings) -> list[Chart]:
 def _sizes(found: Sequence[Findings]) -> Chart:
     score, name = ("accuracy", "accuracy (%)") if _is_class(found[0]) else ("rmse", "RMSE")
     scale = 100 if score == "accuracy" else 1
-    same = {one.file.weights for one in found}
+    weights = found[0].file.weights
+    is_one_size = all(one.file.weights == weights for one in found)
     about = "Bytes of the whole file on a logarithmic axis."
-    if len(same) == 1:
+    if is_one_size:
         about += (
             " Dashed: the weights as plain 32-bit numbers, and with a standard deviation for each."
         )
@@ -65,8 +66,8 @@ def _sizes(found: Sequence[Findings]) -> Chart:
         if score == "accuracy":
             low, high = axes.get_ylim()
             axes.set_ylim(max(low, 0), min(high, 101))
-        if len(same) == 1:
-            _draw_references(axes, same.pop())
+        if is_one_size:
+            _draw_references(axes, weights)
         label_bytes(axes)
 
     points = [f"{one.name} {bytes_in_words(one.file.bytes)}" for one in found]
@@ -134,13 +135,13 @@ def _entropies(found: Findings) -> Chart:
     def draw(axes: Any) -> None:
         most = max(np.log(known.probs.shape[1]), 1e-9)
         edges = np.linspace(0, most, 31)
-        rows = [(known.entropy, "-", COLOURS[0], found.data)]
+        rows = [(known.entropy, COLOURS[0], found.data)]
         if found.outside is not None:
-            rows.append((found.outside.entropy, "-", COLOURS[1], str(found.ood)))
-        for values, style, colour, label in rows:
+            rows.append((found.outside.entropy, COLOURS[1], str(found.ood)))
+        for values, colour, label in rows:
             count, _ = np.histogram(values.clip(0, most), edges)
             share = 100 * count / max(1, len(values))
-            axes.stairs(share, edges, color=colour, linestyle=style, fill=True, alpha=0.35)
+            axes.stairs(share, edges, color=colour, fill=True, alpha=0.35)
             axes.stairs(share, edges, color=colour, label=as_label(label))
         axes.set(xlabel="predictive entropy (nats)", ylabel="inputs (%)", yscale="symlog")
         axes.set(xlim=(0, most))
