@@ -30,7 +30,7 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--hidden", nargs="+", type=int, help="widths, of an mlp")
     made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
-    made.add_argument("--density", nargs="+", type=float, default=[0.05])
+    made.add_argument("--density", nargs="*", type=float, default=[0.05])
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
     made.add_argument("--tune-epochs", type=int, default=20)
     made.add_argument("--through", nargs="*", type=float, default=[], help="densities before")
