@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pages.common import Row, grouped, measured, origins, spread, standard_error, table, unusual
 
 DENSE, SPARSE = "mean-field", "spike-slab"
+FIGURES = ("rmse", "nll")
 
 # Settings that are shown only where they differ from these.
 USUAL = {
@@ -47,11 +48,11 @@ def uci() -> str:
         parts.append(
             "Spike-and-slab, pruned and trained on, against mean-field VI of all weights, trained "
             "as long at the same beta: dense VI for a part `first` of all steps, then switches at "
-            "`select_beta`, then pruned and trained on for the part `tune`. "
-            "Means and standard errors over splits, in the target's own "
+            "`select_beta`, then pruned (through a density of `through` first) and trained on for "
+            "the part `tune`. Means and standard errors over splits, in the target's own "
             f"units; on {test[0]['hardware']}. Differences are sparse - dense, split by "
-            "split. Not worse: their mean is not above 0; within one error: not above its "
-            f"standard error.{_summary(test)}\n\n{_table(test)}"
+            "split. Not worse: their mean is not above 0; within errors: not above so many of its "
+            f"standard errors.{_summary(test)}\n\n{_table(test)}"
         )
     if validation:
         parts.append(
@@ -61,15 +62,24 @@ def uci() -> str:
 
 
 def _summary(found: list[Row]) -> str:
-    """How many lines pass."""
-    pairs = [(_contest(group, "rmse"), _contest(group, "nll")) for group in _lines(found).values()]
-    kinds = (("not worse", 0), ("within one error", 1))
-    counts = [
-        f"{name} in RMSE in {sum(rmse.is_not_worse(errors) for rmse, _ in pairs)} and in NLL in "
-        f"{sum(nll.is_not_worse(errors) for _, nll in pairs)}"
-        for name, errors in kinds
-    ]
-    return f" Of {len(pairs)} lines the sparse network is {', '.join(counts)}."
+    """On how many sets both figures pass, recipe by recipe."""
+    recipes: dict[str, list[list[Row]]] = {}
+    for (_, changed), group in _lines(found).items():
+        recipes.setdefault(changed, []).append(group)
+    return "".join(_verdict(changed, groups) for changed, groups in recipes.items())
+
+
+def _verdict(changed: str, groups: list[list[Row]]) -> str:
+    """What is to be said of one recipe."""
+    kinds = (("not worse", 0), ("within one error", 1), ("within two", 2))
+    counts = [f"{name} on {sum(_passes(g, errors) for g in groups)}" for name, errors in kinds]
+    recipe = f"With {changed}" if changed else "Lines without a change"
+    return f" {recipe}, in both figures, of {len(groups)} sets: {', '.join(counts)}."
+
+
+def _passes(group: list[Row], errors: int) -> bool:
+    """Whether no figure is worse by more than so many errors."""
+    return all(_contest(group, figure).is_not_worse(errors) for figure in FIGURES)
 
 
 def _table(found: list[Row]) -> str:
