@@ -1,10 +1,12 @@
 """What the image benchmarks share: arguments, data, training, and measuring from the file.
 
-DATA holds CIFAR-10 (or MNIST) and optionally SVHN's test set, in any form that `open_dataset`
-reads. Every record is that of the last epoch; the test set chooses nothing.
+DATA holds CIFAR-10 (or MNIST, or Fashion-MNIST) and optionally a set that lies outside of it, in
+any form that `open_dataset` reads. Every record is that of the last epoch; the test set chooses
+nothing.
 """
 
 import argparse
+import copy
 import sys
 import tempfile
 import time
@@ -22,12 +24,15 @@ from pocketbayes.models import MODELS, build_network
 
 _VALIDATION = 5_000
 
+# By data set: what a network trained on it should be unsure about.
+OUTSIDE = {"cifar10": "svhn", "mnist": "fashion-mnist", "fashion-mnist": "mnist"}
+
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The arguments of every image benchmark."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--root", type=Path, required=True)
-    made.add_argument("--data", default="cifar10", choices=("cifar10", "mnist"))
+    made.add_argument("--data", default="cifar10", choices=OUTSIDE)
     made.add_argument("--model", default="resnet18", choices=MODELS)
     made.add_argument("--epochs", type=int, default=60)
     made.add_argument("--batch", type=int, default=512)
@@ -81,7 +86,8 @@ def _images(name: str, split: str, a: argparse.Namespace, device: str) -> ImageS
 
 def _outside(a: argparse.Namespace, device: str, like: ImageSet) -> MemoryLoader | None:
     try:
-        return MemoryLoader(_images("svhn", "test", a, device).fitted(like.preprocess), 500)
+        found = _images(OUTSIDE[a.data], "test", a, device)
+        return MemoryLoader(found.fitted(like.preprocess), 500)
     except DataError as error:
         print(f"no OOD scores: {error}", file=sys.stderr)
         return None
@@ -130,6 +136,22 @@ def fitted(
     loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
     options = {"seed": seed, "progress": False, "compile": not a.no_compile}
     return pb.fit(model, loader, method, epochs=epochs, **options)
+
+
+def sharing_to_fit(
+    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, method: pb.Sharing, target: int
+) -> pb.Sharing:
+    """The method whose file is as large as wanted, to a percent: its own estimate is corrected."""
+    wanted = target
+    for _ in range(8):
+        method = replace(method, objective="rate_distortion", target_bytes=wanted)
+        trial = replace(method, refresh_norms=False)  # their statistics hardly change the size
+        shared = fitted(a, sets, copy.deepcopy(model), trial, 0, 0).model
+        size = reopened(shared, sets.device)[1].bytes
+        if 0.985 * target <= size <= 0.997 * target:
+            break
+        wanted = max(1, round(wanted + 0.991 * target - size))
+    return method
 
 
 def reopened(model: torch.nn.Module, device: str) -> tuple[torch.nn.Module, pb.FileSummary]:

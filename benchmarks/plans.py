@@ -46,7 +46,7 @@ def jobs(
     command: str, table: str, rows: int, seconds: float, seeds: tuple[int, ...] = SEEDS
 ) -> tuple[Job, ...]:
     """The same command for several seeds."""
-    flag = "--seed" if command.startswith(("baselines", "dense_vi")) else "--seeds"
+    flag = "--seed" if command.startswith("baselines") else "--seeds"
     return tuple(
         Job((*shlex.split(command), flag, str(seed)), table, rows, seed, seconds) for seed in seeds
     )
@@ -63,7 +63,7 @@ def _subspace(density: float, beta: float, seeds: tuple[int, ...] = SEEDS) -> tu
 
 
 def _baseline(row: str, epochs: int, seconds: float, seeds: tuple[int, ...]) -> tuple[Job, ...]:
-    command = f"baselines.py --root DATA --methods {row} --epochs {epochs}"
+    command = f"baselines.py --root DATA --methods {row} --epochs {epochs} --weight-decay 0.002"
     return jobs(command, "baselines", 1, seconds, seeds)
 
 
@@ -90,11 +90,12 @@ def _chain(seed: int) -> tuple[Job, ...]:
 def _mean_field_file(seed: int) -> tuple[Job, ...]:
     """Mean-field VI, then a table by rate and distortion."""
     start = "sizes.py --root DATA --files FILES"
+    parent = "--parent mean-field --epochs 200 --beta 0.003 --weight-decay 0.002"
     file = f"FILES/mean-field-{seed}.pocket"
-    share = "--target-bytes 990000 --epochs 0 --beta 0.003"
+    share = "--target-bytes 990000 --epochs 8 --share-std-lr 0.01 --beta 0.003"
     steps = (
-        (f"{start} --parent mean-field --epochs 100 --beta 0.003 --seeds {seed}", 2, 190, (file,)),
-        (f"{start} --compress {file} {share}", 1, 90, ()),
+        (f"{start} {parent} --predictives lrt weight --seeds {seed}", 3, 370, (file,)),
+        (f"{start} --compress {file} {share}", 2, 150, ()),
     )
     return tuple(Job(tuple(shlex.split(c)), "sizes", n, seed, t, made) for c, n, t, made in steps)
 
@@ -104,7 +105,7 @@ _RESNET20 = (
     "--normalize imagenet --pretrain-epochs 60 --lr 0.1 --beta 0.025 --std-lr 0.01 "
     "--predictives weight"
 )
-_SHARED_20 = jobs(f"{_RESNET20} --epochs 10", "sharing", 5, 120)
+_SHARED_20 = jobs(f"{_RESNET20} --epochs 10", "sharing", 3, 120)
 _SHARED_18 = jobs(
     "sharing.py --root DATA --model resnet18 --pretrain-epochs 150 --epochs 5 --weight-decay 0.002 "
     "--beta 0.01 --predictives weight",
@@ -157,11 +158,19 @@ _CRITERIA = jobs(
 _CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
 _RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
 _BASELINES = (
-    *_baseline("deterministic", 200, 90, SEEDS),
-    *_baseline("deep-ensemble", 60, 160, (0,)),
+    *_baseline("deterministic", 200, 130, SEEDS),
+    *_baseline("deep-ensemble", 60, 200, (0,)),
     *_baseline("mc-dropout", 60, 60, (0,)),
-    *_baseline("bayes-by-backprop", 60, 60, (0,)),
-    *jobs("dense_vi.py --root DATA --epochs 200 --beta 0.003", "dense_vi", 3, 330),
+    *_baseline("bayes-by-backprop", 60, 70, (0,)),
+    *jobs(
+        "baselines.py --root DATA --methods mean-field --epochs 60 --beta 0.003 --weight-decay "
+        "0.002",
+        "baselines",
+        1,
+        140,
+        (0,),
+    ),
+    *_RATE_DISTORTION,
 )
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "
@@ -176,6 +185,20 @@ _CURVES = (
     *jobs(f"{_DIGITS} --rows snr --beta 0.3", "pruning", 5, 150),
     *jobs(f"{_DIGITS} --rows magnitude --weight-decay 0", "pruning", 5, 120),
 )
+_SMALL = (
+    "side_by_side.py --root DATA --model lenet5 --optimizer adamw --lr 0.002 --tune-lr 0.001 "
+    "--weight-decay 0 --epochs 30 --tune-epochs 15 --no-compile --components 256 --target-bytes "
+    "30000 --chain-bytes 9000"
+)
+_SIDE_BY_SIDE = tuple(
+    job for data in ("mnist", "fashion-mnist")
+    for job in jobs(f"{_SMALL} --data {data}", "side_by_side", 23, 300, (0,))
+) + jobs(
+    "side_by_side.py --root DATA --model resnet20 --lr 0.1 --std-lr 0.01 --beta 0.025 "
+    "--sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes 150000 "
+    "--chain-bytes 40000",
+    "side_by_side", 23, 900, (0,),
+)  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: the data cannot be had here"
 _NO_IMAGENET = "ImageNet: the data cannot be had here"
 
@@ -183,8 +206,7 @@ TABLES = {
     "headline": Table(
         "the rows with three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
         (
-            *_baseline("deterministic", 200, 90, SEEDS),
-            *jobs("dense_vi.py --root DATA --epochs 200 --beta 0.003", "dense_vi", 3, 330),
+            *_baseline("deterministic", 200, 130, SEEDS),
             *_subspace(0.05, 0.01),
             *_SHARED_18,
             *_SHARED_20,
@@ -228,4 +250,5 @@ TABLES = {
     "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
                    (*_CHAIN, *_RATE_DISTORTION)),
     "baselines": Table("what a user would take instead", _BASELINES),
+    "side-by-side": Table("every method on the same network, data and epochs", _SIDE_BY_SIDE),
 }  # fmt: skip

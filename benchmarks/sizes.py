@@ -19,12 +19,11 @@ the wanted size; measured from the new file before and after training on.
 import argparse
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, settings, train
+from cifar import Sets, fitted, measure, open_sets, parser, settings, sharing_to_fit, train
 from record import append_result
 
 import pocketbayes as pb
@@ -37,6 +36,7 @@ def main() -> None:
     made.add_argument("--parent", choices=("mean-field", "subspace"))
     made.add_argument("--density", type=float, default=0.05, help="of a subspace")
     made.add_argument("--estimator", default="lrt")
+    made.add_argument("--predictives", nargs="+", help="of parents; default as they are trained")
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
     made.add_argument("--compress", nargs="+", type=Path, default=[])
     made.add_argument("--prune", nargs="*", type=float, default=[], help="densities before sharing")
@@ -63,8 +63,10 @@ def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
     """One trained network, as it is and as its file gives it back."""
     result, cost = train(a, parent_method(a), sets, seed, a.estimator)
     known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": a.model}
-    found = measure(a, result.model, sets, a.estimator)
-    append_result(a.table, **known, **cost, stage="trained", kl_nats=kl(result.model), **found)
+    known |= cost | {"kl_nats": kl(result.model)}
+    for predictive in a.predictives or [a.estimator]:
+        found = measure(a, result.model, sets, predictive)
+        append_result(a.table, **known, stage="trained", **found)
     kind = a.parent if a.parent != "subspace" else f"subspace-{a.density:g}"
     report(a, sets, result.model, a.files / f"{kind}-{seed}.pocket", known | {"stage": "file"})
 
@@ -107,7 +109,8 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
     known = {"row": "rate-distortion", "parent": path.stem, "target_bytes": target}
     known |= {"settings": settings(a), "model": a.model, "seed": seed_of(path)}
     begin = time.perf_counter()
-    method, model = shared_to_fit(a, sets, path, target)
+    method = sharing_to_fit(a, sets, opened(path, sets), sharing(a), target)
+    model = fitted(a, sets, opened(path, sets), method, 0, 0).model
     known |= {"share_seconds": time.perf_counter() - begin, "rate_target": method.target_bytes}
     name = f"{path.stem}-{target}"
     report(a, sets, model, a.files / f"{name}-shared.pocket", known | {"stage": "shared"})
@@ -118,26 +121,10 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
         report(a, sets, model, a.files / f"{name}.pocket", known | {"stage": "trained on"})
 
 
-def shared_to_fit(
-    a: argparse.Namespace, sets: Sets, path: Path, target: int
-) -> tuple[pb.Sharing, torch.nn.Module]:
-    """Sharing whose file is as large as wanted, to a percent: its own estimate is corrected."""
-    wanted = target
-    for _ in range(8):
-        method = sharing(a, wanted)
-        trial = replace(method, refresh_norms=False)  # their statistics hardly change the size
-        model = fitted(a, sets, opened(path, sets), trial, 0, 0).model
-        size = pb.save(model, a.files / "trial.pocket").bytes
-        if 0.985 * target <= size <= 0.997 * target:
-            break
-        wanted = round(wanted + 0.991 * target - size)
-    return method, fitted(a, sets, opened(path, sets), method, 0, 0).model
-
-
-def sharing(a: argparse.Namespace, target: int) -> pb.Sharing:
+def sharing(a: argparse.Namespace) -> pb.Sharing:
     return pb.Sharing(
-        objective="rate_distortion", target_bytes=target, components=a.components, beta=a.beta,
-        lr=a.share_lr, std_lr=a.share_std_lr, weight_decay=0.0, reassign_every=a.reassign_every,
+        components=a.components, beta=a.beta, lr=a.share_lr, std_lr=a.share_std_lr,
+        weight_decay=0.0, reassign_every=a.reassign_every,
     )  # fmt: skip
 
 
