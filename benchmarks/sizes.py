@@ -19,6 +19,7 @@ the wanted size; measured from the new file before and after training on.
 import argparse
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,11 @@ def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
     result, cost = train(a, parent_method(a), sets, seed, a.estimator)
     known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": a.model}
     known |= cost | {"kl_nats": kl(result.model)}
-    for predictive in a.predictives or [a.estimator]:
-        found = measure(a, result.model, sets, predictive)
-        append_result(a.table, **known, stage="trained", **found)
+    found = measure(a, result.model, sets, a.estimator)
+    append_result(a.table, **known, stage="trained", **found)
     kind = a.parent if a.parent != "subspace" else f"subspace-{a.density:g}"
-    report(a, sets, result.model, a.files / f"{kind}-{seed}.pocket", known | {"stage": "file"})
+    path, known = a.files / f"{kind}-{seed}.pocket", known | {"stage": "file"}
+    report(a, sets, result.model, path, known, a.predictives or (None,))
 
 
 def parent_method(a: argparse.Namespace) -> Method:
@@ -133,14 +134,17 @@ def opened(path: Path, sets: Sets) -> torch.nn.Module:
 
 
 def report(
-    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, path: Path, known: dict[str, Any]
-) -> None:
+    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, path: Path, known: dict[str, Any],
+    predictives: Sequence[str | None] = (None,),
+) -> None:  # fmt: skip
     """What the file of this model takes, and what comes back from it."""
     size = pb.save(model, path)
     sections = {s.name: [s.coding, s.bytes] for s in size.sections if s.bytes > 1000}
     facts = {"file_bytes": size.bytes, "bits_back_bytes": size.bits_back_bytes}
     facts |= {"active_weights": size.active_weights, "sections": sections}
-    append_result(a.table, **known, **facts, **measure(a, opened(path, sets), sets))
+    for predictive in predictives:
+        found = measure(a, opened(path, sets), sets, predictive)
+        append_result(a.table, **known, **facts, **found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes docs/results.md and its picture from the JSON lines under benchmarks/results/.
+"""Writes docs/results.md, its picture and the README's numbers from benchmarks/results/*.jsonl.
 
 python benchmarks/tables.py
 """
@@ -16,32 +16,50 @@ from pages.costs import (
     switch_update,
 )
 from pages.files import fuzz, pocket_file, rate_curve, sizes
+from pages.headline import headline, in_short
 from pages.others import corruptions, peers
 from pages.pruning import pruning
 from pages.sharing import sharing
+from pages.side_by_side import side_by_side
 from pages.spike_slab import exact_inclusion, selection
 from pages.subspace import subspace
 from pages.training import baselines, defaults, demo, dense_vi, regressions
 from pages.uci import uci
 from size_figure import write_figure
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
 NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
+BEGIN, END = "<!-- From here on written by benchmarks/tables.py -->", "<!-- to here -->"
 
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
-    demo, baselines, peers, subspace, corruptions, sharing, selection, exact_inclusion, pruning,
-    uci, switch_update, dense_vi, pocket_file, sizes, rate_curve, fuzz, exchange, mixture,
-    stage_two, costs, data_speed, inference, defaults, regressions,
+    demo, side_by_side, baselines, peers, subspace, corruptions, sharing, selection,
+    exact_inclusion, pruning, uci, switch_update, dense_vi, pocket_file, sizes, rate_curve, fuzz,
+    exchange, mixture, stage_two, costs, data_speed, inference, defaults, regressions,
 )  # fmt: skip
 
 
 def main() -> None:
-    """Writes the page and its picture, and shows the page."""
+    """Writes the page, its picture and the numbers in the README, and shows the page."""
     write_figure()
-    about = "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each."
-    PAGE.write_text(f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join(known(*PARTS)))
+    PAGE.write_text(page())
+    README.write_text(with_numbers(README.read_text()))
     print(PAGE.read_text())
+
+
+def page() -> str:
+    """All results, as they are written to docs/results.md."""
+    about = "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each."
+    return f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join([headline(), *known(*PARTS)])
+
+
+def with_numbers(readme: str) -> str:
+    """The README with the numbers that are there now."""
+    before, rest = readme.split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n\n{in_short()}\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -74,6 +74,12 @@ def test_of_two_predictions_of_one_file_its_own_counts(results):
     # What is compressed keeps its estimator, whatever the settings of that run say.
     results({"settings": {"estimator": "lrt"}, **SHARED, "parent": "subspace-0"})
     assert [files.name for files in found()] == ["subspace 5% → shared", "subspace 5%"]
+    # A parent may be measured in both ways.
+    parent = {"row": "mean-field", "stage": "file"}
+    results(parent | {"accuracy": 0.93}, parent | {"accuracy": 0.95, "estimator": "lrt"})
+    assert [files.accuracies for files in found() if files.origin == "mean-field"] == [
+        (pytest.approx(93),)
+    ]
 
 
 def test_seeds_are_one_point_with_its_mean_and_a_repeated_run_counts_once(results):

@@ -99,9 +99,9 @@ def _is_shown(row: Row) -> bool:
 def _predicts_by_itself(row: Row) -> bool:
     """Whether it was measured with the estimator of its training, which a file keeps.
 
-    Rows of `sizes` always are; the settings of what is compressed do not name its estimator.
+    What is made of another file always is; its settings do not name the estimator.
     """
-    return bool(row["table"] == "sizes" or row["estimator"] == row["settings"]["estimator"])
+    return bool("parent" in row or row["estimator"] == row["settings"]["estimator"])
 
 
 def _kind(row: Row) -> tuple[Any, ...]:
@@ -152,7 +152,7 @@ def _competes(row: Row, other: Row) -> bool:
 
 
 def _shown_as(row: Row) -> tuple[Any, ...]:
-    return _name(row), _is_coded(row), row.get("target_bytes")
+    return _name(row), is_coded(row), row.get("target_bytes")
 
 
 def _telling(row: Row, competing: Sequence[Row]) -> str:
@@ -179,7 +179,7 @@ def _files(name: str, group: Sequence[Row], after: Files | None = None) -> Files
         _origin(first),
         _step(first),
         _is_pruned(first),
-        _is_coded(first),
+        is_coded(first),
         tuple(row["file_bytes"] for row in group),
         tuple(100 * row["accuracy"] for row in group),
         tuple(row["bits_back_bytes"] for row in group if "bits_back_bytes" in row),
@@ -193,7 +193,7 @@ def _step(row: Row) -> str:
     return "shared" if made in SHARING else made if made == "pruned" else "trained"
 
 
-def _is_coded(row: Row) -> bool:
+def is_coded(row: Row) -> bool:
     """Whether the file is smaller than its plain numbers: older ones hold these as they are."""
     plain = row.get("index_bytes", 8 * row.get("active_weights", WEIGHTS))
     return bool(row["file_bytes"] < plain)

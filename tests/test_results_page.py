@@ -1,0 +1,123 @@
+"""The page of results and the README's numbers: in step with the JSON lines, and honest."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import tables  # noqa: E402
+from pages import common, headline, side_by_side  # noqa: E402
+
+
+def test_what_is_written_is_what_the_results_say():
+    assert tables.PAGE.read_text() == tables.page()
+    readme = tables.README.read_text()
+    assert readme == tables.with_numbers(readme)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Writes rows of a table; nothing else is there."""
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+
+    def write(table, *rows):
+        (tmp_path / f"{table}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return write
+
+
+def subspace_row(seed, accuracy, estimator="weight", **figures):
+    settings = {"epochs": 200, "beta": 0.01, "weight_decay": 0.002}
+    known = {"nll": 0.2, "ece": 0.01, "marginal_ce": 0.005, "auroc_entropy": 0.94}
+    known |= {"accuracy": accuracy, "file_bytes": 1_000_000} | figures
+    return {"density": 0.05, "seed": seed, "estimator": estimator, "settings": settings} | known
+
+
+def line_of(page, method):
+    (line,) = [line for line in page.splitlines() if f"| {method} |" in line]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+METHOD = "Subspace, 95% sparse"
+
+
+def test_means_and_standard_errors_are_over_seeds(results):
+    results("subspace", *(subspace_row(seed, a) for seed, a in enumerate((0.94, 0.95, 0.96))))
+    cells = line_of(headline.headline(), METHOD)
+    assert cells[3:5] == ["3", "95.00 ± 0.58"]  # .01 / sqrt(3)
+    assert cells[-1] == "yes"
+
+
+def test_a_run_that_was_repeated_counts_once_as_it_was_last(results):
+    results("subspace", subspace_row(0, 0.5), subspace_row(0, 0.94))
+    assert line_of(headline.headline(), METHOD)[3:5] == ["1", "94.00"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"accuracy": 0.9373}, "no: accuracy"),
+        ({"accuracy": 0.9374}, "yes"),
+        ({"nll": 0.219}, "no: NLL 0.2190"),
+        ({"marginal_ce": 0.007, "auroc_entropy": 0.92}, "no: marginal CE 0.0070, AUROC 0.9200"),
+        ({"auroc_entropy": None}, "no: AUROC not measured"),
+    ],
+)
+def test_what_a_paper_has_and_we_have_not_is_said(results, figures, said):
+    results("subspace", subspace_row(0, **{"accuracy": 0.95} | figures))
+    assert line_of(headline.headline(), METHOD)[-1] == said
+
+
+def test_rows_that_are_missing_are_named(results):
+    results("subspace", *(subspace_row(seed, 0.95) for seed in range(3)))
+    page = headline.headline()
+    short = page.split("Fewer than 3 seeds so far:")[1].split("\n")[0]
+    assert "Sharing, mixture (ResNet-20)" in short
+    assert METHOD not in short
+    assert line_of(page, "deterministic")[4] == "not measured yet"
+
+
+def test_the_readme_shows_the_smallest_file_of_todays_format(results):
+    def shared(target, size, accuracy, seed=0):
+        known = {
+            "row": "rate-distortion",
+            "stage": "shared",
+            "parent": "subspace-0.1-0-pruned-0.06",
+        }
+        figures = {"nll": 0.2, "ece": 0.0123, "accuracy": accuracy, "active_weights": 600_000}
+        known |= {"target_bytes": target, "seed": seed, "estimator": "weight", "settings": {}}
+        return known | figures | {"file_bytes": size}
+
+    results("sizes", shared(890_000, 880_000, 0.95), shared(490_000, 480_000, 0.94),
+            shared(490_000, 484_000, 0.96, seed=1))  # fmt: skip
+    results("subspace", subspace_row(0, 0.95, active_weights=10_000, file_bytes=100_000))
+    said = headline.in_short()
+    assert "in 482 kB: 95.0%" in said
+    assert "error of 0.012" in said
+    assert "mean of 2 seeds" in said
+    assert METHOD not in said  # more bytes than its plain numbers: an older format
+
+
+def test_methods_are_shown_by_network_and_data(results):
+    def row(name, data, seed=0, **changed):
+        settings = {"epochs": 30, "lr": 0.1, "seeds": [seed], "families": [name]} | changed
+        known = {"row": name, "model": "lenet5", "data": data, "seed": seed, "settings": settings}
+        known |= {"measured_on": "test", "estimator": "none", "hardware": "H", "commit": "c"}
+        figures = dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
+        figures |= {"accuracy": 0.9 + seed / 10, "active_weights": 7, "file_bytes": 9}
+        return known | figures | {"command": "python side_by_side.py"}
+
+    results(
+        "side_by_side", row("a", "mnist"), row("a", "mnist", 1), row("b", "mnist"),
+        row("a", "mnist", 2, lr=0.2), row("a", "fashion-mnist"),
+    )  # fmt: skip
+    page = side_by_side.side_by_side()
+    digits, clothes = page.split("### ")[1:]
+    lines = [line for line in digits.splitlines() if line.startswith("| a ")]
+    assert ["95.00 ± 5.00" in line for line in lines] == [True, False]  # settings set them apart
+    assert "| b |" in digits
+    assert "| b |" not in clothes
