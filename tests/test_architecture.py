@@ -78,7 +78,7 @@ MAY_IMPORT = {
     "planes": "plots",
     "features": "convert description ensembles layers plots posteriors selection",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
-    "report": "codec data evaluation extras figures methods planes plots predictive tables",
+    "report": "codec data evaluation extras figures methods metrics planes plots predictive tables",
     "flags": "compression",
     "commands": "checkpoints codec composition compression convert data description"
     " ensembles environment evaluation features figures fitting flags flops estimators layers"

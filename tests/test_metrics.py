@@ -1,5 +1,6 @@
 """Every metric against torchmetrics or scikit-learn, or a case worked by hand."""
 
+import itertools
 import math
 
 import pytest
@@ -8,6 +9,7 @@ import torchmetrics.functional as tm
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
+from torch.testing import assert_close
 
 from pocketbayes import metrics
 
@@ -75,6 +77,19 @@ def test_risk_coverage_by_hand():
     assert metrics.risk_coverage_area(probs, labels) == pytest.approx(
         (0 + 1 / 2 + 1 / 3 + 2 / 4) / 4
     )
+
+
+def test_risk_coverage_of_ties_is_the_mean_over_all_their_orders():
+    confidence = torch.tensor([0.5, 0.9, 0.5, 0.5, 0.2])
+    wrong = torch.tensor([True, False, False, True, True])
+    tied, curves = [0, 2, 3], []
+    for order in itertools.permutations(tied):
+        errors = wrong[[1, *order, 4]].double()
+        curves.append(errors.cumsum(0) / torch.arange(1, 6))
+    expected = torch.stack(curves).mean(0)
+    assert_close(metrics.risk_coverage(confidence, wrong), expected)
+    everything_alike = metrics.risk_coverage(torch.ones(5), wrong)
+    assert_close(everything_alike, torch.full((5,), 0.6, dtype=torch.float64))
 
 
 def test_marginal_calibration_error_against_the_reference_implementation():

@@ -62,13 +62,25 @@ def _debiased_square(p: Tensor, y: Tensor, bins: int) -> float:
     return max(0.0, float((count * terms)[count >= 2].sum() / len(p)))
 
 
+def risk_coverage(confidence: Tensor, wrong: Tensor) -> Tensor:
+    """Error rates among the k most confident examples, for every k.
+
+    Of examples with the same confidence none comes first: each counts as their mean, which is what
+    all their orders give on average.
+    """
+    order = confidence.argsort(descending=True)
+    sizes: Tensor = torch.unique_consecutive(confidence[order], return_counts=True)[1]
+    ties = torch.arange(len(sizes), device=wrong.device).repeat_interleave(sizes)
+    errors = sizes.new_zeros(len(sizes), dtype=torch.float64)
+    errors = errors.index_add(0, ties, wrong[order].double()) / sizes
+    kept = torch.arange(1, len(wrong) + 1, dtype=torch.float64, device=wrong.device)
+    return errors[ties].cumsum(0) / kept
+
+
 def risk_coverage_area(probs: Tensor, labels: Tensor) -> float:
     """Mean over k of the error rate among the k most confident examples (AURC)."""
     confidence, predicted = probs.max(1)
-    order = confidence.argsort(descending=True, stable=True)
-    wrong = (predicted != labels).double()[order]
-    kept = torch.arange(1, len(wrong) + 1, dtype=torch.float64, device=wrong.device)
-    return float((wrong.cumsum(0) / kept).mean())
+    return float(risk_coverage(confidence, predicted != labels).mean())
 
 
 def _curve(negatives: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:

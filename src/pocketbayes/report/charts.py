@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
+from pocketbayes import metrics
 from pocketbayes.methods import Sharing
 from pocketbayes.planes import draw_confidences
 from pocketbayes.plots import COLOURS, Numbers, as_label, draw_reliability
@@ -103,9 +105,9 @@ def _reliability(answers: Mapping[str, ClassAnswers]) -> Chart:
 
 def risk_coverage(answers: ClassAnswers) -> tuple[Numbers, Numbers]:
     """Share of examples answered, most confident first, and the share of errors among them."""
-    order = np.argsort(-answers.confidence, kind="stable")
-    kept = np.arange(1, len(order) + 1)
-    return kept / len(order), np.cumsum(1 - answers.right[order]) / kept
+    wrong = torch.from_numpy(1 - answers.right)
+    risk = metrics.risk_coverage(torch.from_numpy(answers.confidence), wrong).numpy()
+    return np.arange(1, len(risk) + 1) / len(risk), risk
 
 
 def _risk_coverage(answers: Mapping[str, ClassAnswers]) -> Chart:
