@@ -255,11 +255,29 @@ def test_optima_are_averaged_by_the_betas_that_they_were_found_at():
 
 
 def halved(values):
-    """A running mean in which the past always weighs one half."""
-    mean = values[0]
-    for value in values[1:]:
+    """A running mean that begins at 0 and in which the past always weighs one half."""
+    mean = 0.0
+    for value in values:
         mean = (mean + value) / 2
     return mean
+
+
+def test_the_first_batch_counts_as_every_other():
+    """An optimum of 8 and then a hundred of -2: the mean is near -2, whatever came first."""
+    model, memory = pb.bayesianize_(nn.Linear(1, 1, bias=False), prior_std=1.0), {}
+    method = pb.SpikeSlab(beta=1.0, warmup=0.0, hold=0.0)
+    method.start(model)
+    q = model.posterior("weight")
+    for number in range(101):
+        odds = q.log_odds.detach().clone()
+        p = torch.sigmoid(odds)
+        q.log_odds.grad = (odds - (8.0 if number == 0 else -2.0)) * p * (1 - p)
+        method.after_step(model, Moment(number + 1, 0.5, [], dict, memory, 1))
+    weights = 0.99 ** torch.arange(100, -1, -1.0)
+    optima = torch.tensor([8.0] + 100 * [-2.0])
+    assert q.log_odds.item() < -1.5
+    mean = (memory["weight"] / memory["mean beta"]).item()
+    assert mean == pytest.approx((weights * optima).sum().item() / weights.sum().item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("layers", ["all", "first"])

@@ -166,7 +166,7 @@ class SpikeSlab(VariationalMethod):
         beta = self.kl_weight(moment.progress)
         moves = moment.progress >= self.hold and beta > 0
         if moves:
-            usual = float(moment.memory.get(_BETA, beta))
+            usual = float(moment.memory.get(_BETA, 0.0))
             usual += (1 - self.averaging) * (beta - usual)
             moment.memory[_BETA] = torch.tensor(usual)
         for name, q in named_posteriors(model):
@@ -182,7 +182,8 @@ class SpikeSlab(VariationalMethod):
     ) -> Tensor:
         """The optimum of the log-odds, as far as it is known by now.
 
-        A mean of optima, weighted by beta: while that is small they are mostly noise.
+        A mean of optima, weighted by beta: while that is small they are mostly noise. Running means
+        begin at 0, so that in their quotient no batch counts for more than its share.
         """
         if isinstance(q, NarrowSpike):
             return q.best_log_odds()
@@ -190,9 +191,9 @@ class SpikeSlab(VariationalMethod):
         if self.optimum == "density":
             return q.log_odds_by_density().clamp_(-most, most)
         found = stationary_log_odds(q.log_odds, slope.div_(beta)).mul_(beta)
-        known = memory.get(name)
-        memory[name] = found if known is None else known.lerp_(found, 1 - self.averaging)
-        return (memory[name] / float(memory[_BETA])).clamp_(-most, most)
+        known = memory.setdefault(name, torch.zeros_like(found))
+        known.lerp_(found, 1 - self.averaging)
+        return (known / float(memory[_BETA])).clamp_(-most, most)
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
