@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "tables": "",
     "plots": "extras",
     "planes": "plots",
-    "features": "convert description ensembles layers plots posteriors selection",
+    "features": "convert description elbo ensembles layers plots posteriors selection",
     "figures": "batches convert description methods planes plots posteriors prediction predictive",
     "report": "codec data evaluation extras figures methods metrics planes plots predictive tables",
     "flags": "compression",

@@ -140,3 +140,18 @@ def test_long_names_stay_apart():
         assert len(set(names)) == 3
         assert len({line.index("0.") for line in lines}) == 1
     assert max(map(len, str(FeatureReport({"x" * 90: 0.0, "b": 0.0})).splitlines())) == 48
+
+
+def test_names_that_are_alike_when_cut_have_bars_of_their_own():
+    long = "a_very_long_name_that_begins_alike_{}_and_goes_on_alike_until_its_end"
+    report = FeatureReport({long.format(k): 1 - k / 10 for k in range(3)})
+    _, (axes,) = new_figure(1)
+    report.draw(axes)
+    assert sorted(bar.get_width() for bar in axes.patches) == pytest.approx([0.8, 0.9, 1.0])
+    assert len({bar.get_y() for bar in axes.patches}) == 3
+    assert len(axes.get_yticklabels()) == 3
+
+
+def test_only_networks_have_reports():
+    with pytest.raises(pb.PocketBayesError, match=r"torch\.nn\.Module, not int"):
+        pb.feature_report(3)

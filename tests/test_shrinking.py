@@ -843,3 +843,10 @@ def test_a_constant_among_live_channels_stays_exactly_so():
     q = small[0].posterior("weight")
     assert (type(q), tuple(q.shape), q.num_active) == (Sparse, (16, 6), 90)
     assert (q.moments()[1][-1] == 0).all()
+
+
+def test_a_single_layer_stays_as_it_is():
+    layer = pb.bayesianize_(nn.Linear(3, 2))
+    small = pb.shrink(layer, torch.randn(4, 3))
+    assert small is not layer
+    assert small.weight.shape == (2, 3)

@@ -332,3 +332,94 @@ def test_a_density_below_the_best_unit_of_each_tensor_keeps_those():
     model = fitted(two_layers(), granularity="input")
     pb.prune_(model, density=0.01)
     assert {n: q.num_active for n, q in posteriors(model).items()} == {"0.weight": 6, "2.weight": 2}
+
+
+class Tied(nn.Module):
+    """Words in, words out, by one matrix."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(words, 6), nn.Linear(6, words)
+        self.out.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.out(self.embedding(x).mean(1))
+
+
+@pytest.mark.parametrize("words", [11, 6])
+@pytest.mark.parametrize("granularity", ["weight", "input", "output"])
+def test_tied_layers_of_which_one_reads_what_the_other_writes_switch_single_weights(
+    granularity, words
+):
+    model = pb.bayesianize_(Tied(words))
+    x = torch.randint(0, words, (20, 4))
+    method = pb.SpikeSlab(granularity=granularity)
+    options = {"epochs": 1, "progress": False, "dataset_size": 20}
+    if granularity == "weight":
+        pb.fit(model, [(x, x[:, 0])], method, **options)
+        return
+    with pytest.raises(pb.PocketBayesError, match="tied"):
+        pb.fit(model, [(x, x[:, 0])], method, **options)
+    assert not any(isinstance(q, SpikeSlab) for _, q in pb.named_posteriors(model))
+    assert pb.predict(model, x).probs.shape == (20, words)
+
+
+class Recurrent(nn.Module):
+    """The mean over time of a recurrent layer, read out."""
+
+    def __init__(self, kind, both):
+        super().__init__()
+        self.layer = kind(4, 8, batch_first=True, bidirectional=both)
+        self.out = nn.Linear(16 if both else 8, 1)
+
+    def forward(self, x):
+        return self.out(self.layer(x)[0].mean(1))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_one_direction_does_not_speak_for_both(kind):
+    data = [(torch.randn(20, 5, 4), torch.randn(20, 1))]
+    options = {"likelihood": "gaussian", "epochs": 0, "progress": False, "dataset_size": 20}
+    first = pb.SpikeSlab(granularity="input", layers="first")
+    one = pb.fit(pb.bayesianize_(Recurrent(kind, False)), data, first, **options).model
+    assert len(pb.feature_report(one).probabilities) == 4
+    both = pb.bayesianize_(Recurrent(kind, True))
+    with pytest.raises(pb.PocketBayesError, match="one direction only"):
+        pb.fit(both, data, first, **options)
+    pb.fit(both, data, pb.SpikeSlab(granularity="input"), **options)
+    with pytest.raises(pb.PocketBayesError, match="two directions"):
+        pb.feature_report(both)
+
+
+def test_a_state_of_another_granularity_does_not_fit():
+    inputs, outputs = (pb.bayesianize_(nn.Linear(4, 4)) for _ in range(2))
+    pb.SpikeSlab(granularity="input").start(inputs)
+    pb.SpikeSlab(granularity="output").start(outputs)
+    before = {name: value.clone() for name, value in outputs.state_dict().items()}
+    with pytest.raises(RuntimeError, match="another granularity"):
+        outputs.load_state_dict(inputs.state_dict())
+    for name, value in outputs.state_dict().items():
+        if "weight" in name:
+            assert torch.equal(value, before[name]), name
+    outputs.load_state_dict(before)
+
+
+def test_a_frozen_network_has_nothing_to_switch():
+    model = pb.bayesianize_(nn.Linear(4, 2)).requires_grad_(False)
+    with pytest.raises(pb.PocketBayesError, match="no weight learns"):
+        pb.SpikeSlab().start(model)
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [
+        (pb.SpikeSlab, "learn_inclusion"),
+        (pb.Subspace, "dense_first"),
+        (pb.RigL, "dense_first"),
+        (pb.Sharing, "refresh_norms"),
+    ],
+)
+@pytest.mark.parametrize("value", ["yes", 3, None])
+def test_what_is_true_or_false_is_nothing_else(method, field, value):
+    with pytest.raises(pb.PocketBayesError, match=rf"{field} must be True or False"):
+        method(**{field: value})

@@ -123,6 +123,16 @@ def named_posteriors(model: nn.Module) -> Iterator[tuple[str, Posterior]]:
                 yield f"{prefix}.{name}".lstrip("."), posterior
 
 
+def owners_of(model: nn.Module, name: str) -> list[BayesianModule]:
+    """The layers that a posterior, by its first name, belongs to: several if it is tied."""
+    known = dict(named_posteriors(model))[name]
+    return [
+        module
+        for _, module in bayesian_modules(model)
+        if any(module.posterior(key) is known for key in module.posteriors)
+    ]
+
+
 def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None:
     """Puts `posterior` in place of the one called `name`, wherever that is tied to."""
     known = dict(named_posteriors(model))

@@ -69,6 +69,13 @@ def require_count(value: object, name: str, least: int = 1) -> int:
     return int(value)
 
 
+def require_truth(value: object, name: str) -> bool:
+    """Returns `value` if it is True or False."""
+    if not isinstance(value, bool):
+        raise PocketBayesError(f"{name} must be True or False; got {value!r}")
+    return value
+
+
 def require_choice(value: object, name: str, choices: tuple[str, ...]) -> str:
     """Returns `value` if it is one of `choices`, or lists them."""
     if not isinstance(value, str) or value not in choices:

@@ -9,6 +9,7 @@ from torch import nn
 
 from pocketbayes.convert import named_posteriors
 from pocketbayes.description import describe
+from pocketbayes.elbo import require_module
 from pocketbayes.ensembles import Ensemble
 from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.layers import BayesianModule
@@ -42,7 +43,9 @@ class FeatureReport:
         """Bars of the likeliest features, with a line at one half."""
         shown = list(self.probabilities.items())[:most][::-1]
         colours = [COLOURS[0] if p >= 0.5 else "0.7" for _, p in shown]
-        axes.barh([as_label(name) for name, _ in shown], [p for _, p in shown], color=colours)
+        rows = range(len(shown))  # by number: cut names may be equal
+        axes.barh(rows, [p for _, p in shown], color=colours)
+        axes.set_yticks(rows, [as_label(name) for name, _ in shown])
         axes.axvline(0.5, color="0.4", linewidth=1, linestyle="--")
         axes.set(xlim=(0, 1), xlabel="probability that the input is used")
         axes.set_title("Which inputs matter?", fontsize=10)
@@ -74,12 +77,14 @@ def feature_report(model: nn.Module) -> FeatureReport:
 
     Raises:
         PocketBayesError: the model is an ensemble, the first layer with a posterior has no switches
-            of its inputs, or has groups that share them, or another layer comes before it.
+            of its inputs, or has groups that share them, or reads them in two directions, or
+            another layer comes before it.
 
     Example:
         >>> report = feature_report(model)
         >>> report.chosen()
     """
+    require_module(model)
     if isinstance(model, Ensemble):
         raise PocketBayesError("an ensemble has several reports: ask for each of model.members")
     first = _switches_of_inputs(model)
@@ -105,6 +110,11 @@ def _switches_of_inputs(model: nn.Module) -> SpikeSlab:
         raise PocketBayesError(
             f"{before} comes before {layer}, the first layer with a posterior, so the switches are "
             "not those of the data's features: let bayesianize_ convert it too"
+        )
+    if getattr(model.get_submodule(layer), "bidirectional", False):
+        raise PocketBayesError(
+            f"{layer or 'the layer'} reads the inputs in two directions, each with switches of its "
+            "own: use one of a single direction to choose among its inputs"
         )
     if getattr(model.get_submodule(layer), "groups", 1) != 1:
         raise PocketBayesError(

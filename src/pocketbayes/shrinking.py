@@ -62,6 +62,8 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
     args = example if isinstance(example, tuple) else (example,)
     _require_example(model, args)
     small = copy.deepcopy(model)
+    if isinstance(small, BayesianModule):
+        return small  # one layer: its inputs and outputs are the network's
     with _evaluating(small):
         graph = _traced(small, args)
         survey = Survey(small, graph, describe(small).keeps_dropout)

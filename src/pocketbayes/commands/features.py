@@ -29,6 +29,7 @@ def run_features(target: Path, options: FeatureOptions) -> FeatureReport:
     if options.plot is not None:
         figure, axes = new_figure(1)
         report.draw(axes[0])
+        figure.set_figheight(max(figure.get_figheight(), 1.2 + 0.22 * len(axes[0].get_yticks())))
         options.plot.parent.mkdir(parents=True, exist_ok=True)
         save_figure(figure, options.plot)
     return report

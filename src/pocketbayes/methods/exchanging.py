@@ -16,7 +16,13 @@ from torch import Tensor, nn
 
 from pocketbayes.allocation import ALLOCATIONS
 from pocketbayes.convert import named_posteriors, replace_posterior
-from pocketbayes.errors import PocketBayesError, require_choice, require_count, require_number
+from pocketbayes.errors import (
+    PocketBayesError,
+    require_choice,
+    require_count,
+    require_number,
+    require_truth,
+)
 from pocketbayes.methods.base import Method, Moment, unshare_
 from pocketbayes.methods.rows import Row
 from pocketbayes.methods.support import Part, chosen_posteriors, planned_parts
@@ -70,6 +76,7 @@ class ExchangingMethod(Method):
         require_choice(self.initial, f"{kind}.initial", ("largest", "random"))
         require_choice(self.growth, f"{kind}.growth", GROWTHS)
         require_choice(self.schedule, f"{kind}.schedule", ("cosine", "constant"))
+        require_truth(self.dense_first, f"{kind}.dense_first")
         require_count(self.update_every, f"{kind}.update_every")
         require_count(self.growth_steps, f"{kind}.growth_steps")
         if self.growth == "multi_step" and self.growth_steps > self.update_every:

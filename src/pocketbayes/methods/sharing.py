@@ -21,6 +21,7 @@ from pocketbayes.errors import (
     require_choice,
     require_count,
     require_number,
+    require_truth,
 )
 from pocketbayes.merging import MERGES
 from pocketbayes.methods.base import Beginning, Method, VariationalMethod, unshare_
@@ -108,6 +109,7 @@ class Sharing(VariationalMethod):
         require_choice(self.objective, "Sharing.objective", OBJECTIVES)
         require_choice(self.draw, "Sharing.draw", DRAWS)
         require_choice(self.merge, "Sharing.merge", (*MERGES, "none"))
+        require_truth(self.refresh_norms, "Sharing.refresh_norms")
         require_count(self.components, "Sharing.components")
         require_count(self.least_members, "Sharing.least_members")
         require_count(self.blend_nearest, "Sharing.blend_nearest", least=2)

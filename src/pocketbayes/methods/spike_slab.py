@@ -5,8 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.convert import named_posteriors, replace_posterior
-from pocketbayes.errors import PocketBayesError, require_choice, require_number
+from pocketbayes.convert import named_posteriors, owners_of, replace_posterior
+from pocketbayes.errors import (
+    PocketBayesError,
+    require_choice,
+    require_number,
+    require_truth,
+)
 from pocketbayes.inclusion import (
     LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
@@ -85,6 +90,7 @@ class SpikeSlab(VariationalMethod):
         require_number(self.hold, "SpikeSlab.hold", least=0, most=1)
         require_number(self.step, "SpikeSlab.step", above=0, most=1)
         require_number(self.averaging, "SpikeSlab.averaging", least=0, most=0.9999)
+        require_truth(self.learn_inclusion, "SpikeSlab.learn_inclusion")
 
     @property
     def _at_first(self) -> float:
@@ -101,6 +107,8 @@ class SpikeSlab(VariationalMethod):
             chosen = (matrices or chosen)[:1]
         for name, q in named_posteriors(model):
             self._require_fit(model, name, as_own(q), name in chosen)
+        if chosen and not any(is_trainable(as_own(q)) for _, q in named_posteriors(model)):
+            raise PocketBayesError("no weight learns, so there is nothing to switch: unfreeze some")
         super().start(model)
         for name, q in list(named_posteriors(model)):
             q = as_own(q)
@@ -128,10 +136,21 @@ class SpikeSlab(VariationalMethod):
                     f"{name} has switches of another spike or granularity: train on with those, or "
                     f"{WITHOUT_SWITCHES}"
                 )
-        elif self.layers == "first" and chosen and not is_trainable(q):
+        elif chosen and is_trainable(q):
+            self._layout(model, name, q)
+        elif self.layers == "first" and chosen:
             raise PocketBayesError(
                 f"{name}, the first layer's, does not learn, so it can have no switches: "
                 'unfreeze it, or say layers="all"'
+            )
+
+    def _require_all_inputs(self, name: str, owner: nn.Module) -> None:
+        """An error if the first layer reads its inputs by other weights, too."""
+        is_one_way = not getattr(owner, "bidirectional", False)
+        if self.layers == "first" and self.granularity == "input" and not is_one_way:
+            raise PocketBayesError(
+                f"{name} reads the inputs in one direction only, and those of the other would stay "
+                'without switches: use a layer of one direction, or say layers="all"'
             )
 
     def _take_over_(self, q: Switched) -> None:
@@ -144,9 +163,15 @@ class SpikeSlab(VariationalMethod):
         """What a tensor's switches are for, and the axis that they lie along."""
         if self.granularity == "weight" or len(q.shape) < 2:
             return "weight", 0
-        owner = model.get_submodule(name.rpartition(".")[0])
-        swapped = isinstance(owner, nn.modules.conv._ConvTransposeNd | nn.Embedding)
-        return self.granularity, int((self.granularity == "input") != swapped)
+        owners = owners_of(model, name)
+        self._require_all_inputs(name, owners[0])
+        axes = {int((self.granularity == "input") != _is_swapped(owner)) for owner in owners}
+        if len(axes) > 1:
+            raise PocketBayesError(
+                f"{name} is tied to a layer whose inputs are this one's outputs, so it has no "
+                f'switches of each {self.granularity}: say granularity="weight", or untie them'
+            )
+        return self.granularity, axes.pop()
 
     def _switched(self, q: Gaussian, granularity: str, axis: int) -> Switched:
         mean = q.mean.detach()
@@ -205,3 +230,8 @@ class SpikeSlab(VariationalMethod):
         log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))
         for q in found:
             q.prior_log_odds.copy_(log_odds)
+
+
+def _is_swapped(layer: nn.Module) -> bool:
+    """Whether the first axis of its weight is that of its inputs."""
+    return isinstance(layer, nn.modules.conv._ConvTransposeNd | nn.Embedding)

@@ -67,6 +67,17 @@ class SpikeSlab(Posterior):
         super()._apply(applied, recurse)  # type: ignore[no-untyped-call]
         return self
 
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *others: Any
+    ) -> None:
+        """Takes no state whose switches belong to something else."""
+        layout = state_dict.get(f"{prefix}layout")
+        if isinstance(layout, Tensor) and layout.tolist() != self.layout.tolist():
+            error_msgs: list[str] = others[-1]
+            error_msgs.append(f"{prefix[:-1]} has switches of another granularity")
+            return
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
     @property
     def shape(self) -> torch.Size:
         """The shape of the weight tensor."""
