@@ -187,8 +187,9 @@ _CURVES = (
 )
 _SMALL = (
     "side_by_side.py --root DATA --model lenet5 --optimizer adamw --lr 0.002 --tune-lr 0.001 "
-    "--weight-decay 0 --epochs 30 --tune-epochs 15 --no-compile --components 256 --target-bytes "
-    "30000 --chain-bytes 9000"
+    "--weight-decay 0 --prior-std 0.2 --beta 0.03 --sparse-beta 0.03 --chain-beta 0.03 "
+    "--epochs 30 --tune-epochs 15 --no-compile --components 256 --target-bytes 30000 "
+    "--chain-bytes 9000"
 )
 _SIDE_BY_SIDE = tuple(
     job for data in ("mnist", "fashion-mnist")
@@ -230,7 +231,7 @@ TABLES = {
     "ssvi-figure-4": Table(
         "fifteen corruptions: the sparse network and the smallest file made of it",
         (*_chain(0),
-         *once("corruptions.py --root DATA --files FILES/subspace-0.1-0.pocket "
+         *once("corruptions.py --root DATA --samples 10 --files FILES/subspace-0.1-0.pocket "
                "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
                "corruptions", 152, 250)),
     ),

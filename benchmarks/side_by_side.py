@@ -7,7 +7,8 @@
 A family is one training and what is made of it: the mean-field network is also quantised, pruned
 and shared in two ways; the chain is a sparse subspace that is pruned step by step and then shares
 its weights. Each model is stored, loaded back from its file, timed and measured; the record is that
-of the last epoch, and the test set chooses nothing. Seconds of training are those of the whole way.
+of the last epoch, and the test set chooses nothing: settings are chosen with `--validation`, whose
+rows go to a table of their own. Seconds of training are those of the whole way.
 """
 
 import argparse
@@ -225,10 +226,11 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
     known |= {"measured_on": "validation" if a.validation else "test"}
     known |= {"weights": size.weights, "active_weights": size.active_weights}
     known |= {"file_bytes": size.bytes, "train_seconds": made.seconds}
+    table = "side_by_side_search" if a.validation else "side_by_side"
     for predictive in made.predictives:
         spent = prediction_seconds(a, stored, sets, predictive)
         found = measure(a, stored, sets, predictive)
-        append_result("side_by_side", **known, predict_seconds=spent, **found)
+        append_result(table, **known, predict_seconds=spent, **found)
 
 
 def prediction_seconds(
