@@ -1,5 +1,7 @@
 """Switches: half precision, second runs, and models that are refused and left as they are."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -276,8 +278,23 @@ def test_the_first_batch_counts_as_every_other():
     weights = 0.99 ** torch.arange(100, -1, -1.0)
     optima = torch.tensor([8.0] + 100 * [-2.0])
     assert q.log_odds.item() < -1.5
-    mean = (memory["weight"] / memory["mean beta"]).item()
+    mean = (memory["weight"] / memory["weight, weight of the mean"]).item()
     assert mean == pytest.approx((weights * optima).sum().item() / weights.sum().item(), rel=1e-4)
+
+
+def test_a_layer_that_is_used_later_on_has_a_mean_of_its_own():
+    model, memory = two_layers(), {"0.weight": torch.full((6, 8), 9.0)}  # of an earlier version
+    method = pb.SpikeSlab(beta=1.0, warmup=0.0, hold=0.0, step=1.0)
+    method.start(model)
+    for number in range(60):
+        for name, q in posteriors(model).items():
+            if name == "0.weight" or number >= 50:
+                odds = q.log_odds.detach().clone()
+                p = torch.sigmoid(odds)
+                q.log_odds.grad = (odds + 8.0) * p * (1 - p)  # the optimum is -8
+        method.after_step(model, Moment(number + 1, 0.5, [], dict, memory, 1))
+    for q in posteriors(model).values():
+        torch.testing.assert_close(q.log_odds, torch.full_like(q.log_odds, -8.0), atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize("layers", ["all", "first"])
@@ -402,6 +419,8 @@ def test_a_state_of_another_granularity_does_not_fit():
         if "weight" in name:
             assert torch.equal(value, before[name]), name
     outputs.load_state_dict(before)
+    empty = copy.deepcopy(outputs).to("meta")
+    empty.load_state_dict(before, assign=True)
 
 
 def test_a_frozen_network_has_nothing_to_switch():

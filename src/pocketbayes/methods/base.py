@@ -14,7 +14,7 @@ from pocketbayes.posteriors.conversions import as_own, as_point, as_spread
 Gradients = dict[str, Tensor]
 WITHOUT_SWITCHES = (
     "take the switches out first with fit(model, loader, Deterministic(), epochs=0), which leaves "
-    "the means"
+    "what weights are on average"
 )
 
 

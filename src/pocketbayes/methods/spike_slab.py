@@ -25,7 +25,8 @@ from pocketbayes.posteriors import SpikeSlab as Switched
 from pocketbayes.posteriors.conversions import as_own, is_trainable
 from pocketbayes.posteriors.spike_slab import GRANULARITIES, at_least_single
 
-_BETA = "mean beta"  # among the running means, which have names of posteriors
+_MOVED = "beta of the last move"  # in the memory, whose other names are those of posteriors
+_WEIGHT = ", weight of the mean"  # behind such a name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +192,7 @@ class SpikeSlab(VariationalMethod):
         beta = self.kl_weight(moment.progress)
         moves = moment.progress >= self.hold and beta > 0
         if moves:
-            usual = float(moment.memory.get(_BETA, 0.0))
-            usual += (1 - self.averaging) * (beta - usual)
-            moment.memory[_BETA] = torch.tensor(usual)
+            moment.memory[_MOVED] = torch.tensor(beta)
         for name, q in named_posteriors(model):
             if isinstance(q, Switched) and q.log_odds.grad is not None:
                 slope, q.log_odds.grad = q.log_odds.grad, None
@@ -205,26 +204,32 @@ class SpikeSlab(VariationalMethod):
     def _best(
         self, name: str, q: Switched, slope: Tensor, beta: float, memory: dict[str, Tensor]
     ) -> Tensor:
-        """The optimum of the log-odds, as far as it is known by now.
-
-        A mean of optima, weighted by beta: while that is small they are mostly noise. Running means
-        begin at 0, so that in their quotient no batch counts for more than its share.
-        """
+        """The optimum of the log-odds, as far as it is known by now."""
         if isinstance(q, NarrowSpike):
             return q.best_log_odds()
         most = MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS
         if self.optimum == "density":
             return q.log_odds_by_density().clamp_(-most, most)
-        found = stationary_log_odds(q.log_odds, slope.div_(beta)).mul_(beta)
-        known = memory.setdefault(name, torch.zeros_like(found))
-        known.lerp_(found, 1 - self.averaging)
-        return (known / float(memory[_BETA])).clamp_(-most, most)
+        found = stationary_log_odds(q.log_odds, slope.div_(beta))
+        return self._averaged(name, found, beta, memory).clamp_(-most, most)
+
+    def _averaged(self, name: str, found: Tensor, beta: float, memory: dict[str, Tensor]) -> Tensor:
+        """The mean of optima, weighted by beta: while that is small they are mostly noise.
+
+        Sum and weight begin at 0 together, so that no batch counts for more than its share.
+        """
+        if name + _WEIGHT not in memory:  # at first, or in a checkpoint of an earlier version
+            memory[name], memory[name + _WEIGHT] = torch.zeros_like(found), torch.zeros(())
+        total, weight = memory[name], memory[name + _WEIGHT]
+        total.lerp_(found.mul_(beta), 1 - self.averaging)
+        weight.lerp_(torch.tensor(beta), 1 - self.averaging)
+        return total / float(weight)
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
         """Sets the prior to the mean of all p, if it is to be learned."""
         found = [q for _, q in named_posteriors(model) if isinstance(q, Switched)]
-        if not self.learn_inclusion or not found or _BETA not in memory:
+        if not self.learn_inclusion or not found or _MOVED not in memory:
             return
         switches = torch.cat([q.inclusion.flatten() for q in found])
         log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))

@@ -71,8 +71,8 @@ class SpikeSlab(Posterior):
         self, state_dict: Mapping[str, Any], prefix: str, *others: Any
     ) -> None:
         """Takes no state whose switches belong to something else."""
-        layout = state_dict.get(f"{prefix}layout")
-        if isinstance(layout, Tensor) and layout.tolist() != self.layout.tolist():
+        layout, own = state_dict.get(f"{prefix}layout"), GRANULARITIES.index(self.granularity)
+        if isinstance(layout, Tensor) and layout.tolist() != [own, self.axis]:
             error_msgs: list[str] = others[-1]
             error_msgs.append(f"{prefix[:-1]} has switches of another granularity")
             return
