@@ -151,6 +151,8 @@ def sharing_to_fit(
         if 0.985 * target <= size <= 0.997 * target:
             break
         wanted = max(1, round(wanted + 0.991 * target - size))
+    else:
+        print(f"the file has {size:,} bytes instead of {target:,}", file=sys.stderr)
     return method
 
 

@@ -1,4 +1,4 @@
-"""Which runs make which table: the papers' and our own, with the settings that validation chose."""
+"""Which runs make which table, the papers' and our own; searches are in results/*_search.jsonl."""
 
 import shlex
 from dataclasses import dataclass

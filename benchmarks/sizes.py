@@ -47,8 +47,9 @@ def main() -> None:
     made.add_argument("--share-lr", type=float, default=1e-4)
     made.add_argument("--share-std-lr", type=float, default=1e-3)
     made.add_argument("--reassign-every", type=int, default=0)
-    made.add_argument("--table", default="sizes")
+    made.add_argument("--table")
     a = made.parse_args()
+    a.table = a.table or ("sizes_search" if a.validation else "sizes")
     a.files.mkdir(exist_ok=True, parents=True)
     sets = open_sets(a)
     for seed in a.seeds if a.parent else ():
@@ -66,7 +67,7 @@ def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
     known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": a.model}
     known |= cost | {"kl_nats": kl(result.model)}
     found = measure(a, result.model, sets, a.estimator)
-    append_result(a.table, **known, stage="trained", **found)
+    append_result(a.table, **known, stage="trained", data=a.data, **found)
     kind = a.parent if a.parent != "subspace" else f"subspace-{a.density:g}"
     path, known = a.files / f"{kind}-{seed}.pocket", known | {"stage": "file"}
     report(a, sets, result.model, path, known, a.predictives or (None,))
@@ -109,6 +110,7 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
     """The smaller models made of one file."""
     known = {"row": "rate-distortion", "parent": path.stem, "target_bytes": target}
     known |= {"settings": settings(a), "model": a.model, "seed": seed_of(path)}
+    known |= {"parent_bytes": path.stat().st_size}  # tells parents of one name apart
     begin = time.perf_counter()
     method = sharing_to_fit(a, sets, opened(path, sets), sharing(a), target)
     model = fitted(a, sets, opened(path, sets), method, 0, 0).model
@@ -141,7 +143,7 @@ def report(
     size = pb.save(model, path)
     sections = {s.name: [s.coding, s.bytes] for s in size.sections if s.bytes > 1000}
     facts = {"file_bytes": size.bytes, "bits_back_bytes": size.bits_back_bytes}
-    facts |= {"active_weights": size.active_weights, "sections": sections}
+    facts |= {"active_weights": size.active_weights, "sections": sections, "data": a.data}
     for predictive in predictives:
         found = measure(a, opened(path, sets), sets, predictive)
         append_result(a.table, **known, **facts, **found)

@@ -30,11 +30,12 @@ def results(tmp_path, monkeypatch):
     return write
 
 
-def subspace_row(seed, accuracy, estimator="weight", **figures):
+def subspace_row(seed, accuracy, estimator="weight", changed=None, **figures):
     settings = {"epochs": 200, "beta": 0.01, "weight_decay": 0.002}
     known = {"nll": 0.2, "ece": 0.01, "marginal_ce": 0.005, "auroc_entropy": 0.94}
-    known |= {"accuracy": accuracy, "file_bytes": 1_000_000} | figures
-    return {"density": 0.05, "seed": seed, "estimator": estimator, "settings": settings} | known
+    known |= {"accuracy": accuracy, "file_bytes": 8_000_000, "active_weights": 600_000}
+    known |= {"density": 0.05, "seed": seed, "estimator": estimator, "method": "Subspace"}
+    return known | {"settings": settings | (changed or {})} | figures
 
 
 def line_of(page, method):
@@ -72,11 +73,53 @@ def test_what_a_paper_has_and_we_have_not_is_said(results, figures, said):
     assert line_of(headline.headline(), METHOD)[-1] == said
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"changed": {"validation": True}},
+        {"changed": {"limit": 100}},
+        {"changed": {"model": "resnet20"}},
+        {"changed": {"beta": 0.02}},
+        {"measured_on": "validation"},
+        {"data": "cifar100"},
+        {"method": "RigL"},
+    ],
+)
+def test_other_runs_do_not_count(results, other):
+    results("subspace", subspace_row(0, 0.94), subspace_row(0, 0.1, **other))
+    assert line_of(headline.headline(), METHOD)[3:5] == ["1", "94.00"]
+
+
+def test_sizes_of_two_formats_are_not_mixed(results):
+    plain, coded = subspace_row(0, 0.94), subspace_row(1, 0.94, file_bytes=1_100_000)
+    results("subspace", plain, coded)
+    assert line_of(headline.headline(), METHOD)[9] == "1,100,000"
+    results("subspace", plain)
+    assert line_of(headline.headline(), METHOD)[9] == "8,000,000 (plain)"
+
+
+def test_a_shared_file_counts_if_its_parent_does(results):
+    def row(**changed):
+        known = {"row": "mean-field", "stage": "file", "seed": 0, "estimator": "lrt"}
+        known |= {"accuracy": 0.95, "nll": 0.2, "ece": 0.01, "file_bytes": 6_000_001}
+        known |= {"settings": {"epochs": 200, "beta": 0.003, "weight_decay": 0.002}}
+        return known | changed
+
+    of_it = {"epochs": 8, "beta": 0.003, "share_std_lr": 0.01}
+    shared = row(row="rate-distortion", stage="trained on", target_bytes=990_000, settings=of_it,
+                 file_bytes=980_000, parent="mean-field-0", parent_bytes=6_000_001)  # fmt: skip
+    name = "Sharing, rate and distortion"
+    results("sizes", row(), shared)
+    assert line_of(headline.headline(), name)[3] == "1"
+    results("sizes", row(), shared | {"parent_bytes": 5_000_000})
+    assert line_of(headline.headline(), name)[3] == "0"
+
+
 def test_rows_that_are_missing_are_named(results):
     results("subspace", *(subspace_row(seed, 0.95) for seed in range(3)))
     page = headline.headline()
     short = page.split("Fewer than 3 seeds so far:")[1].split("\n")[0]
-    assert "Sharing, mixture (ResNet-20)" in short
+    assert "Sharing, mixture (resnet20, cifar10)" in short
     assert METHOD not in short
     assert line_of(page, "deterministic")[4] == "not measured yet"
 
@@ -89,7 +132,8 @@ def test_the_readme_shows_the_smallest_file_of_todays_format(results):
             "parent": "subspace-0.1-0-pruned-0.06",
         }
         figures = {"nll": 0.2, "ece": 0.0123, "accuracy": accuracy, "active_weights": 600_000}
-        known |= {"target_bytes": target, "seed": seed, "estimator": "weight", "settings": {}}
+        known |= {"target_bytes": target, "seed": seed, "estimator": "weight"}
+        known |= {"settings": {"model": "resnet18"}}
         return known | figures | {"file_bytes": size}
 
     results("sizes", shared(890_000, 880_000, 0.95), shared(490_000, 480_000, 0.94),
@@ -105,6 +149,7 @@ def test_the_readme_shows_the_smallest_file_of_todays_format(results):
 def test_methods_are_shown_by_network_and_data(results):
     def row(name, data, seed=0, **changed):
         settings = {"epochs": 30, "lr": 0.1, "seeds": [seed], "families": [name]} | changed
+        settings |= {"timed_images": 1024, "samples": 30}
         known = {"row": name, "model": "lenet5", "data": data, "seed": seed, "settings": settings}
         known |= {"measured_on": "test", "estimator": "none", "hardware": "H", "commit": "c"}
         figures = dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
@@ -112,12 +157,15 @@ def test_methods_are_shown_by_network_and_data(results):
         return known | figures | {"command": "python side_by_side.py"}
 
     results(
-        "side_by_side", row("a", "mnist"), row("a", "mnist", 1), row("b", "mnist"),
-        row("a", "mnist", 2, lr=0.2), row("a", "fashion-mnist"),
+        "side_by_side", row("a", "mnist", 1) | {"accuracy": 0.1}, row("a", "mnist"),
+        row("a", "mnist", 1), row("b", "mnist"), row("a", "mnist", 2, lr=0.2),
+        row("a", "fashion-mnist"),
     )  # fmt: skip
     page = side_by_side.side_by_side()
     digits, clothes = page.split("### ")[1:]
     lines = [line for line in digits.splitlines() if line.startswith("| a ")]
     assert ["95.00 ± 5.00" in line for line in lines] == [True, False]  # settings set them apart
+    assert ["lr=0.1" in line for line in lines] == [True, False]
+    assert "1,024 images x 30 samples" in digits
     assert "| b |" in digits
     assert "| b |" not in clothes

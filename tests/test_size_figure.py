@@ -17,7 +17,7 @@ ROW = {
 }  # fmt: skip
 SETTINGS = {
     "data": "cifar10", "model": "resnet18", "limit": None, "validation": False, "beta": 0.01,
-    "epochs": 200, "estimator": "weight", "seeds": [0],
+    "epochs": 200, "estimator": "weight", "seeds": [0], "weight_decay": 0.002,
 }  # fmt: skip
 SHARED = {"row": "rate-distortion", "stage": "trained on", "target_bytes": 500_000}
 
@@ -58,6 +58,30 @@ def test_only_whole_runs_of_this_network_on_the_test_set_are_shown(results, chan
     results({}, change | {"seed": 1})
     (files,) = found()
     assert files.all_bytes == (1_000_000,)
+
+
+def test_the_plain_network_has_one_decay_and_each_seed_once(results):
+    def row(seed, accuracy, decay, size=19_000_000):
+        known = {"row": "deterministic", "data": "cifar10", "epochs": 200, "seed": seed}
+        return known | {"accuracy": accuracy, "method": {"weight_decay": decay}, "file_bytes": size}
+
+    results(
+        row(0, 0.91, 5e-4, 45_000_000), row(0, 0.92, 2e-3), row(0, 0.94, 2e-3), row(1, 0.96, 2e-3),
+        row(2, 0.99, 2e-3) | {"epochs": 60}, name="baselines",
+    )  # fmt: skip
+    from pages.size_points import deterministic_network
+
+    files = deterministic_network()
+    assert files.accuracies == pytest.approx((94, 96))
+    assert files.size == 19_000_000
+
+
+def test_a_table_is_one_mark_however_it_was_trained_on(results):
+    first = SHARED | {"stage": "shared", "parent": "subspace-0.1-0-pruned-0.06"}
+    again = {"settings": {"epochs": 8, "share_lr": 0.003, "no_compile": True}, "seed": 1}
+    results(first, first | again)
+    (files,) = found()
+    assert len(files.accuracies) == 2
 
 
 def test_what_has_no_file_is_not_shown(results, tmp_path):

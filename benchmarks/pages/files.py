@@ -46,13 +46,14 @@ def sizes() -> str:
     """Real files of trained networks."""
     found = rows("sizes")
     head = [
-        "network", "made by", "from", "stage", "epochs", "beta", "weights", "file, bytes",
-        "bits-back limit", "accuracy", "NLL", "ECE", "SVHN AUROC, entropy",
+        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "prediction",
+        "weights", "file, bytes", "bits-back limit", "accuracy", "NLL", "ECE",
+        "SVHN AUROC, entropy",
     ]  # fmt: skip
     return (
         "## Files of trained networks\n\n"
-        "CIFAR-10, one seed, last epoch, 30 samples. `trained` is measured without a file, every "
-        "other stage after loading the file back. `shared` is before training on.\n\n"
+        "CIFAR-10, one line per seed, last epoch, 30 samples. `trained` is measured without a "
+        "file, every other stage after loading the file back. `shared` is before training on.\n\n"
         f"{origins(found)}\n" + table(head, [_sized(row) for row in found]) + _picture()
     )
 
@@ -80,8 +81,16 @@ def _sized(row: Row) -> list[str]:
     size = f"{row['file_bytes']:,}" if "file_bytes" in row else ""
     epochs = "tune_epochs" if row["row"] == "pruned" else "epochs"
     trained = "" if row["stage"] == "shared" else str(row["settings"][epochs])
-    made = [row["model"], row["row"], row.get("parent", ""), row["stage"], trained]
-    made += [f"{row['settings']['beta']:g}"]
+    made = [
+        row["model"],
+        row["row"],
+        row.get("parent", ""),
+        str(row["seed"]),
+        row["stage"],
+        trained,
+    ]
+    made += [f"{row['settings'][name]:g}" for name in ("beta", "weight_decay")]
+    made += [row["estimator"]]
     made += [f"{row['active_weights']:,}" if "active_weights" in row else ""]
     outside = row.get("auroc_entropy")
     area = "" if outside is None else f"{outside:.3f}"

@@ -13,54 +13,71 @@ from pages.common import (
 
 HEAD = [
     "method", "prediction", "seeds", "accuracy", "NLL", "ECE", "Brier", "OOD AUROC, entropy",
-    "OOD AUROC, epistemic", "weights", "file, bytes", "training", "1,024 images x 30 samples",
+    "OOD AUROC, epistemic", "weights", "file, bytes", "training", "a prediction", "settings",
 ]  # fmt: skip
+OF_A_RUN = ("seeds", "families", "data", "model", "validation")
 
 
 def side_by_side() -> str:
     """One table for each network and data set."""
     test, validation = measured("side_by_side")
-    tables = [_part(*key, group) for key, group in grouped(test, _where).items()]
-    chosen = [_part(*key, group) for key, group in grouped(validation, _where).items()]
     parts = [
         "## Every method on the same work\n",
         "The same network, data and epochs for each; measured after loading the file back, last "
-        "epoch, 30 samples, compilation included in the time of training. What is pruned or shared "
-        "was trained on afterwards, and its time is that of the whole way. Out of distribution is "
-        "SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse.\n",
-        *tables,
+        "epoch, compilation included in the time of training. What is pruned or shared was trained "
+        "on afterwards, and its time is that of the whole way. A prediction is that of the images "
+        "and samples that stand over the table. Out of distribution is SVHN for CIFAR-10, "
+        "Fashion-MNIST for MNIST and the reverse. Settings are named where they differ between "
+        "lines.\n",
+        *_parts(test),
     ]
-    if chosen:
-        parts += ["Settings were chosen on held-out training images:\n", *chosen]
+    if validation:
+        parts += ["Settings were chosen on held-out training images:\n", *_parts(validation)]
     return "\n".join(parts)
 
 
-def _where(row: Row) -> tuple[str, str]:
-    return row["model"], row["data"]
+def _parts(found: list[Row]) -> list[str]:
+    """A table for each network and data set; of a run that was repeated, the last counts."""
+    last = {(_where(row), _kind(row), row["seed"]): row for row in found}
+    return [_part(*key, group) for key, group in grouped(list(last.values()), _where).items()]
 
 
-def _part(model: str, data: str, found: list[Row]) -> str:
-    groups = grouped(found, lambda row: (row["row"], row["estimator"], _settings(row)))
-    epochs = sorted({row["settings"]["epochs"] for row in found})
+def _where(row: Row) -> tuple[str, str, int, int, int]:
+    """What one table is about."""
+    settings = row["settings"]
+    counts = (settings[name] for name in ("epochs", "timed_images", "samples"))
+    return (row["model"], row["data"], *counts)
+
+
+def _kind(row: Row) -> tuple[str, str, str]:
+    """What one line is about."""
+    return row["row"], row["estimator"], str(sorted(_settings(row).items()))
+
+
+def _settings(row: Row) -> Row:
+    return {k: v for k, v in row["settings"].items() if k not in OF_A_RUN}
+
+
+def _part(model: str, data: str, epochs: int, images: int, samples: int, found: list[Row]) -> str:
+    different = {
+        name
+        for name in found[0]["settings"]
+        if len({str(_settings(row).get(name)) for row in found}) > 1
+    }
+    lines = [_line(group, different) for group in grouped(found, _kind).values()]
     return (
-        f"### {model}, {data}, {' and '.join(map(str, epochs))} epochs\n\n"
-        f"On {hardware(found)}.\n\n{origins(found)}\n"
-        + table(HEAD, [_line(group) for group in groups.values()])
+        f"### {model}, {data}, {epochs} epochs\n\n"
+        f"On {hardware(found)}; {images:,} images x {samples} samples.\n\n{origins(found)}\n"
+        + table(HEAD, lines)
     )
 
 
-def _settings(row: Row) -> str:
-    """What tells runs of one name apart; seeds and families do not."""
-    known = {k: v for k, v in row["settings"].items() if k not in ("seeds", "families")}
-    return str(sorted(known.items()))
-
-
-def _line(group: list[Row]) -> list[str]:
+def _line(group: list[Row], different: set[str]) -> list[str]:
     first = group[0]
     return [
         first["row"],
         first["estimator"].replace("none", ""),
-        str(len({row["seed"] for row in group})),
+        str(len(group)),
         *mean_scores(group),
         average(group, "brier", 4),
         average(group, "auroc_entropy", 3),
@@ -69,4 +86,5 @@ def _line(group: list[Row]) -> list[str]:
         f"{sum(row['file_bytes'] for row in group) / len(group):,.0f}",
         f"{average(group, 'train_seconds', 0)} s",
         f"{average(group, 'predict_seconds', 3)} s",
+        " ".join(f"{k}={v}" for k, v in _settings(first).items() if k in different),
     ]

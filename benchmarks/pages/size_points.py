@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pages.common import Row, grouped, is_there, rows
@@ -18,6 +18,7 @@ SHARING = {"sharing": "mixture", "rate-distortion": "shared"}
 OF_A_RUN = {"seeds", "compress", "target_bytes", "table", "data", "no_ood", "predictives", "vary"}
 OF_PRUNING = {"prune", "tune_epochs"}
 OF_SHARING = {"components", "share_lr", "share_std_lr", "reassign_every"}
+AFTER_SHARING = {"epochs", "share_lr", "share_std_lr", "no_compile"}  # the mark is what is shared
 OF_TRAINING_ON = {"epochs"}  # the pruned have epochs of their own
 
 # What tells two kinds of one name apart, and how the picture writes it.
@@ -66,7 +67,7 @@ def measured_files() -> list[Files]:
 
 
 def deterministic_network() -> Files | None:
-    """The network without uncertainty, of the longest training that was measured."""
+    """The network without uncertainty: of the longest training, at the decay measured last."""
     found = [
         row
         for row in (rows("baselines") if is_there("baselines") else ())
@@ -75,9 +76,10 @@ def deterministic_network() -> Files | None:
     if not found:
         return None
     longest = max(row["epochs"] for row in found)
-    name = "network without uncertainty"
-    files = _files(name, [row for row in found if row["epochs"] == longest])
-    return replace(files, is_coded=False)
+    found = [row for row in found if row["epochs"] == longest]
+    decay = found[-1]["method"]["weight_decay"]
+    last = {row["seed"]: row for row in found if row["method"]["weight_decay"] == decay}
+    return _files("network without uncertainty", list(last.values()))
 
 
 def _candidates() -> Iterable[Row]:
@@ -109,6 +111,7 @@ def _kind(row: Row) -> tuple[Any, ...]:
     idle = OF_A_RUN | (set() if _is_pruned(row) else OF_PRUNING)
     idle |= set() if _made(row) in SHARING else OF_SHARING
     idle |= OF_TRAINING_ON if _made(row) == "pruned" else set()
+    idle |= AFTER_SHARING if _made(row) == "rate-distortion" else set()
     settings = {k: v for k, v in row["settings"].items() if k not in idle and v is not None}
     told = json.dumps(settings, sort_keys=True)
     return row["table"], _name(row), row.get("target_bytes"), told
@@ -195,7 +198,8 @@ def _step(row: Row) -> str:
 
 def is_coded(row: Row) -> bool:
     """Whether the file is smaller than its plain numbers: older ones hold these as they are."""
-    plain = row.get("index_bytes", 8 * row.get("active_weights", WEIGHTS))
+    numbers = 1 if _made(row) == "deterministic" else 2
+    plain = row.get("index_bytes", 4 * numbers * row.get("active_weights", WEIGHTS))
     return bool(row["file_bytes"] < plain)
 
 

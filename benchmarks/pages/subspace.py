@@ -35,8 +35,8 @@ def subspace() -> str:
         "included in the time of the first seed. Meant at density 0.05: 94.3 / .20 / .01 and an "
         "AUROC of .93. The paper reports 93.74 / .218 / .006 there (its last figure is the "
         "marginal error, and its epoch the best on the test set). Meant at 0.1: 94.8. "
-        "The accuracies fall short; the dense deterministic network itself reaches 94.76 with "
-        "this recipe, at a weight decay of 5e-4 (above).\n\n"
+        "The accuracies fall short; what the dense network reaches without uncertainty is "
+        "above.\n\n"
         f"{origins(found)}\n"
         + table(head, [_line(key, group) for key, group in groups.items()])
         + "".join(known(subspace_search, subspace_sweep, subspace_ablation, subspace_robustness))
