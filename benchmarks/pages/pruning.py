@@ -14,6 +14,7 @@ from pages.common import (
     table,
     unusual,
 )
+from pages.questions import questions
 
 # Settings that are shown only where they differ from these.
 USUAL = {
@@ -47,6 +48,7 @@ def pruning() -> str:
             "before pruning. Epochs and betas: before + after it. Weights and bytes are of "
             "the first run, training is the time of the last stage.\n\n" + _table(test)
         )
+        parts.append(questions(test))
     if validation:
         parts.append(
             "Settings were chosen by training on all but 5,000 training images and measuring on "
