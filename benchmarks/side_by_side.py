@@ -74,12 +74,13 @@ class Bench(NamedTuple):
         """Those of methods that train stds."""
         return self.rates() | {"beta": beta, "std_lr": self.a.std_lr, "std_init": self.a.std_init}
 
-    def tuned(self, model: nn.Module, density: float, by: str, beta: float) -> Made:
-        """What is left after pruning, trained on."""
+    def tuned(
+        self, model: nn.Module, density: float, by: str, beta: float
+    ) -> tuple[nn.Module, float]:
+        """What is left after pruning, trained on, and the seconds that took."""
         known = self.stds(beta) | {"lr": self.a.tune_lr, "warmup": 0.0}
         model = pb.prune_(model, density, by=by)
-        model, seconds = self.trained(model, pb.MeanField(**known), self.a.tune_epochs)
-        return Made(by, model, seconds)
+        return self.trained(model, pb.MeanField(**known), self.a.tune_epochs)
 
     def shared(
         self, model: nn.Module, beta: float, target: int | None = None
@@ -133,8 +134,8 @@ def mean_field(bench: Bench) -> Iterator[Made]:
     model, seconds = bench.shared(parent, a.beta, a.target_bytes)
     yield Made("mean-field, shared: rate-distortion", model, spent + seconds)
     for density in a.prune:
-        pruned = bench.tuned(copy.deepcopy(parent), density, "snr", a.beta)
-        yield Made(f"mean-field, pruned to {density:.3g}", pruned.model, spent + pruned.seconds)
+        model, seconds = bench.tuned(copy.deepcopy(parent), density, "snr", a.beta)
+        yield Made(f"mean-field, pruned to {density:.3g}", model, spent + seconds)
 
 
 def rigl(bench: Bench) -> Iterator[Made]:
@@ -160,8 +161,8 @@ def spike_slab(bench: Bench) -> Iterator[Made]:
     method = pb.SpikeSlab(inclusion=a.inclusion, **bench.stds(a.beta))
     parent, spent = bench.trained(bench.network(), method, a.epochs)
     for density in a.prune:
-        pruned = bench.tuned(copy.deepcopy(parent), density, "inclusion", a.beta)
-        yield Made(f"spike-and-slab {density:.3g}", pruned.model, spent + pruned.seconds)
+        model, seconds = bench.tuned(copy.deepcopy(parent), density, "inclusion", a.beta)
+        yield Made(f"spike-and-slab {density:.3g}", model, spent + seconds)
 
 
 def chain(bench: Bench) -> Iterator[Made]:
@@ -170,8 +171,8 @@ def chain(bench: Bench) -> Iterator[Made]:
     first, *later = a.chain
     model, spent = _subspace(bench, first)
     for density in later:
-        pruned = bench.tuned(model, density, "snr", a.chain_beta)
-        model, spent = pruned.model, spent + pruned.seconds
+        model, seconds = bench.tuned(model, density, "snr", a.chain_beta)
+        spent += seconds
         yield Made(f"chain, pruned to {density:.3g}", model, spent)
     model, seconds = bench.shared(model, a.chain_beta, a.chain_bytes)
     yield Made("chain, shared", model, spent + seconds)

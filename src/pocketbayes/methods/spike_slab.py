@@ -220,10 +220,10 @@ class SpikeSlab(VariationalMethod):
         """
         if name + _WEIGHT not in memory:  # at first, or in a checkpoint of an earlier version
             memory[name], memory[name + _WEIGHT] = torch.zeros_like(found), torch.zeros(())
-        total, weight = memory[name], memory[name + _WEIGHT]
-        total.lerp_(found.mul_(beta), 1 - self.averaging)
-        weight.lerp_(torch.tensor(beta), 1 - self.averaging)
-        return total / float(weight)
+        weight = float(memory[name + _WEIGHT])
+        weight += (1 - self.averaging) * (beta - weight)
+        memory[name + _WEIGHT] = torch.tensor(weight)
+        return memory[name].lerp_(found.mul_(beta), 1 - self.averaging) / weight
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
