@@ -46,8 +46,9 @@ class FeatureReport:
         rows = range(len(shown))  # by number: cut names may be equal
         axes.barh(rows, [p for _, p in shown], color=colours)
         axes.set_yticks(rows, [as_label(name) for name, _ in shown])
+        axes.margins(y=0.01)
         axes.axvline(0.5, color="0.4", linewidth=1, linestyle="--")
-        axes.set(xlim=(0, 1), xlabel="probability that the input is used")
+        axes.set(xlim=(0, 1), xlabel="probability of use")
         axes.set_title("Which inputs matter?", fontsize=10)
 
     def __str__(self) -> str:
