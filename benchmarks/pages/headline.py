@@ -116,7 +116,8 @@ def headline() -> str:
         "Mean and standard error over seeds, last epoch, 30 samples; the commands are in the "
         "sections below. A paper's figure counts as reached if our mean is as good; Li et al. call "
         "ECE what is the marginal calibration error here. Shared tables are trained on, but for "
-        'those of the chain: training on made these worse (under "Files of trained networks"). '
+        'those of the chain: training on made these worse, as the test set shows (under "Files of '
+        'trained networks"), so that this choice flatters them. '
         "`(plain)` is a file of an older format, which held numbers as they are; where some seeds "
         f"have a smaller one, only those count.{_missing(found)}\n\n" + table(head, lines)
     )
