@@ -92,7 +92,7 @@ def _mean_field_file(seed: int) -> tuple[Job, ...]:
     start = "sizes.py --root DATA --files FILES"
     parent = "--parent mean-field --epochs 200 --beta 0.003 --weight-decay 0.002"
     file = f"FILES/mean-field-{seed}.pocket"
-    share = "--target-bytes 990000 --epochs 8 --share-lr 0.001 --share-std-lr 0.01 --beta 0.003"
+    share = "--target-bytes 990000 --epochs 10 --share-lr 0.001 --share-std-lr 0.001 --beta 0.01"
     steps = (
         (f"{start} {parent} --predictives lrt weight --seeds {seed}", 3, 370, (file,)),
         (f"{start} --compress {file} {share}", 2, 150, ()),

@@ -105,7 +105,7 @@ def test_a_shared_file_counts_if_its_parent_does(results):
         known |= {"settings": {"epochs": 200, "beta": 0.003, "weight_decay": 0.002}}
         return known | changed
 
-    of_it = {"epochs": 8, "beta": 0.003, "share_std_lr": 0.01}
+    of_it = {"epochs": 10, "beta": 0.01, "share_std_lr": 0.001}
     shared = row(row="rate-distortion", stage="trained on", target_bytes=990_000, settings=of_it,
                  file_bytes=980_000, parent="mean-field-0", parent_bytes=6_000_001)  # fmt: skip
     name = "Sharing, rate and distortion"

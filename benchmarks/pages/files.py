@@ -46,14 +46,16 @@ def sizes() -> str:
     """Real files of trained networks."""
     found = rows("sizes")
     head = [
-        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "prediction",
-        "weights", "file, bytes", "bits-back limit", "accuracy", "NLL", "ECE",
+        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "table's rates",
+        "prediction", "weights", "file, bytes", "bits-back limit", "accuracy", "NLL", "ECE",
         "SVHN AUROC, entropy",
     ]  # fmt: skip
     return (
         "## Files of trained networks\n\n"
         "CIFAR-10, one line per seed, last epoch, 30 samples. `trained` is measured without a "
-        "file, every other stage after loading the file back. `shared` is before training on.\n\n"
+        "file, every other stage after loading the file back. `shared` is before training on; the "
+        "rates of a table are those of its means and log-stds there. Behind a parent's name: its "
+        "bytes, where they were recorded.\n\n"
         f"{origins(found)}\n" + table(head, [_sized(row) for row in found]) + _picture()
     )
 
@@ -84,17 +86,30 @@ def _sized(row: Row) -> list[str]:
     made = [
         row["model"],
         row["row"],
-        row.get("parent", ""),
+        _parent(row),
         str(row["seed"]),
         row["stage"],
         trained,
     ]
     made += [f"{row['settings'][name]:g}" for name in ("beta", "weight_decay")]
-    made += [row["estimator"]]
+    made += [_rates(row), row["estimator"]]
     made += [f"{row['active_weights']:,}" if "active_weights" in row else ""]
     outside = row.get("auroc_entropy")
     area = "" if outside is None else f"{outside:.3f}"
     return [*made, size, f"{limit:,.0f}", *scores(row), area]
+
+
+def _parent(row: Row) -> str:
+    """The file that it was made of; several may have one name."""
+    size = f" ({row['parent_bytes']:,})" if "parent_bytes" in row else ""
+    return row.get("parent", "") + size
+
+
+def _rates(row: Row) -> str:
+    """Of means and log-stds in a table that was trained on."""
+    if (row["row"], row["stage"]) != ("rate-distortion", "trained on"):
+        return ""
+    return f"{row['settings']['share_lr']:g}, {row['settings']['share_std_lr']:g}"
 
 
 def rate_curve() -> str:

@@ -45,8 +45,9 @@ def pruning() -> str:
             "network per method and seed; copies of it are pruned over the whole network "
             "(`spike-slab` by inclusion, `magnitude` by the weights of a deterministic network, "
             "`snr` and `variational-dropout` by signal to noise) and trained on. Density 1 is "
-            "before pruning. Epochs and betas: before + after it. Weights and bytes are of "
-            "the first run, training is the time of the last stage.\n\n" + _table(test)
+            "before pruning. Epochs and betas: before + after it; `through` names densities on the "
+            "way, each with as many epochs as after the last. Weights and bytes are of the first "
+            "run, training is the time after pruning; at density 1, before it.\n\n" + _table(test)
         )
         parts.append(questions(test))
     if validation:

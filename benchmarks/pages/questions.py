@@ -27,7 +27,8 @@ def questions(found: list[Row]) -> str:
         "Questions that the paper leaves open: does it converge there, at what density and cost? "
         "Networks with switches, pruned and trained on, beside their twins without: mean-field "
         "VI of all weights for as many epochs, and what pruning that by signal to noise leaves. "
-        "One seed, few epochs; empty is not measured. Commands are above.\n\n" + table(head, lines)
+        "One seed, few epochs; empty is not measured. Times at 16e66d4 were taken beside other "
+        "work on the same GPU and are too long. Commands are above.\n\n" + table(head, lines)
     )
 
 

@@ -18,7 +18,8 @@ SHARING = {"sharing": "mixture", "rate-distortion": "shared"}
 OF_A_RUN = {"seeds", "compress", "target_bytes", "table", "data", "no_ood", "predictives", "vary"}
 OF_PRUNING = {"prune", "tune_epochs"}
 OF_SHARING = {"components", "share_lr", "share_std_lr", "reassign_every"}
-AFTER_SHARING = {"epochs", "share_lr", "share_std_lr", "no_compile"}  # the mark is what is shared
+# The mark is what is shared, before these count.
+AFTER_SHARING = {"epochs", "beta", "share_lr", "share_std_lr", "no_compile"}
 OF_TRAINING_ON = {"epochs"}  # the pruned have epochs of their own
 
 # What tells two kinds of one name apart, and how the picture writes it.
