@@ -156,11 +156,14 @@ def sharing_to_fit(
     return method
 
 
-def reopened(model: torch.nn.Module, device: str) -> tuple[torch.nn.Module, pb.FileSummary]:
-    """The model as it comes back from its file, and the file's summary."""
+def reopened(
+    model: torch.nn.Module, device: str, path: Path | None = None
+) -> tuple[torch.nn.Module, pb.FileSummary]:
+    """The model as it comes back from its file, which is kept where asked to, and its summary."""
     with tempfile.TemporaryDirectory() as folder:
-        size = pb.save(model, Path(folder) / "model.pocket")
-        return pb.load(Path(folder) / "model.pocket").to(device), size
+        path = path or Path(folder) / "model.pocket"
+        size = pb.save(model, path)
+        return pb.load(path).to(device), size
 
 
 def measure(

@@ -6,15 +6,18 @@
 
 A family is one training and what is made of it: the mean-field network is also quantised, pruned
 and shared in two ways; the chain is a sparse subspace that is pruned step by step and then shares
-its weights. Each model is stored, loaded back from its file, timed and measured; the record is that
-of the last epoch, and the test set chooses nothing: settings are chosen with `--validation`, whose
-rows go to a table of their own. Seconds of training are those of the whole way.
+its weights. Each model is stored (for good with `--files`, so that prediction.py can time it
+elsewhere), loaded back from its file, timed and measured; the record is that of the last epoch, and
+the test set chooses nothing: settings are chosen with `--validation`, whose rows go to a table of
+their own. Seconds of training are those of the whole way.
 """
 
 import argparse
 import copy
+import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -190,6 +193,8 @@ def main() -> None:
     sets = open_sets(a)
     for seed in a.seeds:
         for family in a.families:
+            if sets.device == "cuda":
+                torch.cuda.reset_peak_memory_stats()
             for made in FAMILIES[family](Bench(a, sets, seed)):
                 report(a, sets, made, {"family": family, "row": made.row, "seed": seed})
 
@@ -216,14 +221,21 @@ def arguments() -> argparse.Namespace:
     made.add_argument("--share-lr", type=float, default=1e-4)
     made.add_argument("--share-std-lr", type=float, default=1e-3)
     made.add_argument("--timed-images", type=int, default=1024)
-    return made.parse_args()
+    made.add_argument("--files", type=Path, help="folder where the models stay")
+    a = made.parse_args()
+    if a.files:
+        a.files.mkdir(exist_ok=True, parents=True)
+    return a
 
 
 def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any]) -> None:
     """One line for each way to predict."""
-    stored, size = reopened(made.model, sets.device)
+    name = file_name(a, made.row, known["seed"])
+    stored, size = reopened(made.model, sets.device, a.files / name if a.files else None)
     stored = stored.to(memory_format=torch.channels_last)
-    known |= {"model": a.model, "data": a.data, "settings": settings(a)}
+    peak = torch.cuda.max_memory_allocated() if sets.device == "cuda" else None
+    known |= {"file": name, "peak_gpu_bytes": peak, "settings": settings(a)}
+    known |= {"model": a.model, "data": a.data}
     known |= {"measured_on": "validation" if a.validation else "test"}
     known |= {"weights": size.weights, "active_weights": size.active_weights}
     known |= {"file_bytes": size.bytes, "train_seconds": made.seconds}
@@ -232,6 +244,12 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
         spent = prediction_seconds(a, stored, sets, predictive)
         found = measure(a, stored, sets, predictive)
         append_result(table, **known, predict_seconds=spent, **found)
+
+
+def file_name(a: argparse.Namespace, row: str, seed: int) -> str:
+    """Of a row's model, without signs that a shell would take for its own."""
+    plain = re.sub(r"[^a-z0-9.]+", "-", row.lower())
+    return f"{a.model}-{a.data}-{plain}-{seed}.pocket"
 
 
 def prediction_seconds(

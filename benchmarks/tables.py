@@ -12,6 +12,7 @@ from pages.costs import (
     exchange,
     inference,
     mixture,
+    prediction,
     stage_two,
     switch_update,
 )
@@ -37,7 +38,7 @@ BEGIN, END = "<!-- From here on written by benchmarks/tables.py -->", "<!-- to h
 PARTS = (
     demo, side_by_side, baselines, peers, subspace, corruptions, sharing, selection,
     exact_inclusion, pruning, uci, switch_update, dense_vi, pocket_file, sizes, rate_curve, fuzz,
-    exchange, mixture, stage_two, costs, data_speed, inference, defaults, regressions,
+    exchange, mixture, stage_two, costs, data_speed, inference, prediction, defaults, regressions,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import tables  # noqa: E402
-from pages import common, headline, side_by_side  # noqa: E402
+from pages import common, costs, headline, side_by_side  # noqa: E402
 
 
 def test_what_is_written_is_what_the_results_say():
@@ -169,3 +169,20 @@ def test_methods_are_shown_by_network_and_data(results):
     assert "1,024 images x 30 samples" in digits
     assert "| b |" in digits
     assert "| b |" not in clothes
+
+
+def test_predictions_without_a_gpu_stand_beside_their_model(results):
+    settings = {"epochs": 30, "timed_images": 1024, "samples": 30}
+    known = {"row": "a", "model": "lenet5", "data": "mnist", "seed": 0, "settings": settings}
+    known |= {"measured_on": "test", "estimator": "lrt", "hardware": "H", "commit": "c"}
+    known |= dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
+    known |= {"accuracy": 0.9, "active_weights": 7, "file_bytes": 9, "file": "a.pocket"}
+    results("side_by_side", known | {"command": "python side_by_side.py"})
+    timed = {"file": "a.pocket", "file_bytes": 9, "estimator": "lrt", "images": 1024, "samples": 30}
+    timed |= {"hardware": "Pocket, 2 cores", "predict_seconds": 12.34, "model": "lenet5"}
+    others = ({"file_bytes": 8}, {"estimator": "weight"}, {"samples": 5}, {"hardware": "GPU"})
+    results("prediction", *(timed | other | {"predict_seconds": 99.0} for other in others))
+    assert " s |  |" in side_by_side.side_by_side()
+    results("prediction", timed | {"command": "python prediction.py", "commit": "c"})
+    assert "| 12.3 s |" in side_by_side.side_by_side()
+    assert "| Pocket, 2 cores | lenet5 | a.pocket | 9 | lrt |" in costs.prediction()

@@ -190,3 +190,22 @@ def inference() -> str:
         "were slower. `lrt` runs two convolutions per layer.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )
+
+
+def prediction() -> str:
+    """Models from their files, on machines of a pocket's size."""
+    found = rows("prediction")
+    head = ["machine", "network", "file", "file, bytes", "prediction", "images x samples", "time"]
+    lines = [
+        [
+            row["hardware"], row["model"], row["file"], f"{row['file_bytes']:,}", row["estimator"],
+            f"{row['images']:,} x {row['samples']}", f"{row['predict_seconds']:.2f} s",
+        ]
+        for row in found
+    ]  # fmt: skip
+    return (
+        "## Prediction from files\n\n"
+        "The faster of two runs after a warm-up. A small file takes less to store and to load, "
+        "not to compute: weights that are drawn are multiplied as a dense network's are.\n\n"
+        f"{origins(found)}\n" + table(head, lines)
+    )

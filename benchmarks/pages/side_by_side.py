@@ -5,15 +5,18 @@ from pages.common import (
     average,
     grouped,
     hardware,
+    is_there,
     mean_scores,
     measured,
     origins,
+    rows,
     table,
 )
 
 HEAD = [
     "method", "prediction", "seeds", "accuracy", "NLL", "ECE", "Brier", "OOD AUROC, entropy",
-    "OOD AUROC, epistemic", "weights", "file, bytes", "training", "a prediction", "settings",
+    "OOD AUROC, epistemic", "weights", "file, bytes", "training", "a prediction", "on 2 CPU cores",
+    "settings",
 ]  # fmt: skip
 OF_A_RUN = ("seeds", "families", "data", "model", "validation")
 
@@ -26,9 +29,9 @@ def side_by_side() -> str:
         "The same network, data and epochs for each; measured after loading the file back, last "
         "epoch, compilation included in the time of training. What is pruned or shared was trained "
         "on afterwards, and its time is that of the whole way. A prediction is that of the images "
-        "and samples that stand over the table. Out of distribution is SVHN for CIFAR-10, "
-        "Fashion-MNIST for MNIST and the reverse. Settings are named where they differ between "
-        "lines.\n",
+        "and samples that stand over the table, there and from the same file elsewhere. Out of "
+        "distribution is SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are "
+        "named where they differ between lines.\n",
         *_parts(test),
     ]
     if validation:
@@ -86,5 +89,20 @@ def _line(group: list[Row], different: set[str]) -> list[str]:
         f"{sum(row['file_bytes'] for row in group) / len(group):,.0f}",
         f"{average(group, 'train_seconds', 0)} s",
         f"{average(group, 'predict_seconds', 3)} s",
+        _elsewhere(group),
         " ".join(f"{k}={v}" for k, v in _settings(first).items() if k in different),
     ]
+
+
+def _elsewhere(group: list[Row]) -> str:
+    """Seconds of the same predictions from the same files on a machine without a GPU."""
+    settings = group[0]["settings"]
+    files = {(row.get("file"), row["file_bytes"], row["estimator"]) for row in group}
+    found = [
+        row
+        for row in (rows("prediction") if is_there("prediction") else ())
+        if (row["file"], row["file_bytes"], row["estimator"]) in files
+        and (row["images"], row["samples"]) == (settings["timed_images"], settings["samples"])
+        and row["hardware"].endswith(", 2 cores")
+    ]
+    return f"{average(found, 'predict_seconds', 1)} s" if found else ""

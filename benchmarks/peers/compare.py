@@ -49,7 +49,8 @@ def main() -> None:
             print(f"{row} cannot be had: {error}", file=sys.stderr)
             continue
         known = {"row": row, "model": a.model, "data": a.data, "seed": a.seed}
-        append_result("peers", **known, settings=settings(a), **found)
+        table = "peers_search" if a.validation else "peers"
+        append_result(table, **known, settings=settings(a), **found)
 
 
 def ours(a: argparse.Namespace, sets: Sets, row: str) -> dict[str, Any]:
