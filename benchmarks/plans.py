@@ -186,18 +186,18 @@ _CURVES = (
     *jobs(f"{_DIGITS} --rows magnitude --weight-decay 0", "pruning", 5, 120),
 )
 _SMALL = (
-    "side_by_side.py --root DATA --files FILES --model lenet5 --optimizer adamw --lr 0.002 --tune-lr 0.001 "
-    "--weight-decay 0 --prior-std 0.2 --beta 0.03 --sparse-beta 0.03 --chain-beta 0.03 "
-    "--epochs 30 --tune-epochs 15 --no-compile --components 256 --target-bytes 30000 "
+    "side_by_side.py --root DATA --files FILES --model lenet5 --optimizer adamw --lr 0.002 "
+    "--tune-lr 0.001 --weight-decay 0 --prior-std 0.2 --beta 0.03 --sparse-beta 0.03 --chain-beta "
+    "0.03 --epochs 30 --tune-epochs 15 --no-compile --components 256 --target-bytes 30000 "
     "--chain-bytes 9000"
 )
 _SIDE_BY_SIDE = tuple(
     job for data in ("mnist", "fashion-mnist")
     for job in jobs(f"{_SMALL} --data {data}", "side_by_side", 23, 300, (0,))
 ) + jobs(
-    "side_by_side.py --root DATA --files FILES --model resnet20 --lr 0.1 --std-lr 0.01 --beta 0.025 "
-    "--sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes 150000 "
-    "--chain-bytes 40000",
+    "side_by_side.py --root DATA --files FILES --model resnet20 --lr 0.1 --std-lr 0.01 --beta "
+    "0.025 --sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes "
+    "150000 --chain-bytes 40000",
     "side_by_side", 23, 900, (0,),
 )  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: the data cannot be had here"
