@@ -46,6 +46,9 @@ PROBLEMS = {
         "friedman", {"features": 500, "rows": 1000}, 64, 50, 200, 100, _PATIENT, 1e-2
     ),
     "sparse-mlp": Problem("sparse-mlp", {"rows": 1000}, 32, 100, 250, 150, _PATIENT, 1e-2),
+    "sparse-mlp, 2,000 rows": Problem(
+        "sparse-mlp", {"rows": 2000}, 32, 100, 250, 150, _PATIENT, 1e-2
+    ),
 }
 
 
