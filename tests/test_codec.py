@@ -667,6 +667,129 @@ def test_files_of_version_2_are_written_the_same_for_ever(path, tmp_path):
     assert (tmp_path / "again.pocket").read_bytes() == path.read_bytes()
 
 
+def digest_of(model):
+    """Of every number in it, bit by bit."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if isinstance(value, torch.Tensor):
+            digest.update(name.encode() + value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", json.loads((GOLDEN / "v2.json").read_text()))
+def test_files_of_version_2_mean_the_same_for_ever(name):
+    known = json.loads((GOLDEN / "v2.json").read_text())[name]
+    model = pb.load(GOLDEN / f"v2-{name}.pocket")
+    assert digest_of(model) == known["numbers"]
+    set_estimator(model, "mean")
+    outputs = [member(torch.tensor(known["input"])) for member in members_of(model)]
+    torch.testing.assert_close(torch.stack(outputs), torch.tensor(known["mean_outputs"]))
+
+
+def test_every_file_of_version_2_is_known():
+    known = json.loads((GOLDEN / "v2.json").read_text())
+    assert {f"v2-{name}.pocket" for name in known} == {p.name for p in GOLDEN.glob("v2-*.pocket")}
+
+
+class Standardised(nn.Module):
+    """A batch norm far from 0, a buffer of tiny numbers, and a parameter of tiny numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(2), nn.Linear(2, 2)
+        self.register_buffer("sd", torch.tensor([2e-8, 1.0]))
+        self.gain = nn.Parameter(torch.tensor([1e-6, 1.1e-6]))
+
+    def forward(self, x):
+        return self.out(self.norm(x) + self.gain + self.sd)
+
+
+def test_float16_is_not_taken_where_it_would_change_the_model(tmp_path):
+    model = pb.bayesianize_(Standardised())
+    model.norm.running_mean.copy_(torch.tensor([1013.2467, 2023.4027]))
+    model.norm.running_var.fill_(0.04)
+    pb.save(model, tmp_path / "m.pocket")
+    stored = pb.load(tmp_path / "m.pocket", Standardised())
+    assert torch.equal(stored.norm.running_mean, model.norm.running_mean)
+    assert torch.equal(stored.sd, model.sd)
+    assert torch.equal(stored.gain, model.gain)
+    model.norm.running_var.fill_(1e6)  # now float16 moves the mean by little of a std
+    pb.save(model, tmp_path / "m.pocket")
+    stored = pb.load(tmp_path / "m.pocket", Standardised())
+    assert stored.norm.running_mean.tolist() == [1013.0, 2023.0]
+    model.norm.running_var.copy_(torch.tensor([1e-9, 1.0]))  # less than what the norm adds
+    model.norm.running_mean.fill_(0)
+    size = pb.save(model, tmp_path / "m.pocket")
+    codings = {section.name: section.coding for section in size.sections}
+    assert codings["state/running_var"].startswith("half")
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("wrapper", [torch.compile, nn.DataParallel])
+def test_wrapped_models_are_stored_without_their_wrapper(tmp_path, wrapper):
+    model = trained()
+    pb.save(wrapper(model), tmp_path / "m.pocket")
+    pb.save(model, tmp_path / "plain.pocket")
+    assert (tmp_path / "m.pocket").read_bytes() == (tmp_path / "plain.pocket").read_bytes()
+    pb.load(tmp_path / "m.pocket")
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_a_network_that_does_not_fit_stays_as_it_was(tmp_path, root):
+    def net():
+        return nn.Linear(6, 2) if root else nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
+
+    pb.save(pb.bayesianize_(net()), tmp_path / "m.pocket")
+    given = net()
+    given.register_buffer("extra", torch.ones(1))
+    before = {name: id(value) for name, value in given.state_dict(keep_vars=True).items()}
+    kinds = [type(module) for module in given.modules()]
+    for _ in range(2):
+        with pytest.raises(pb.FormatError, match="extra is not in the file"):
+            pb.load(tmp_path / "m.pocket", given)
+        after = given.state_dict(keep_vars=True)
+        assert {name: id(value) for name, value in after.items()} == before
+        assert [type(module) for module in given.modules()] == kinds
+    del given.extra
+    pb.load(tmp_path / "m.pocket", given)
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [torch.ones(2, dtype=torch.uint16), torch.ones(2).to(torch.float8_e4m3fn),
+     torch.eye(2).to_sparse(), torch.ones(2, device="meta")],
+    ids=["uint16", "float8", "sparse", "meta"],
+)  # fmt: skip
+def test_tensors_that_no_file_holds_are_named(tmp_path, buffer):
+    net = nn.Sequential(nn.Linear(3, 2))
+    net.register_buffer("odd", buffer)
+    with pytest.raises(pb.FormatError, match="odd"):
+        pb.save(pb.bayesianize_(net), tmp_path / "m.pocket")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [".", "", "a\0b"])
+def test_paths_that_name_no_file(path):
+    with pytest.raises(pb.FormatError, match="names no file"):
+        pb.save(trained(), path)
+    for read in (pb.load, pb.inspect, described):
+        with pytest.raises(pb.FormatError, match="names no file"):
+            read(path)
+
+
+def test_names_that_are_no_text_or_long(tmp_path):
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.register_buffer("a\ud800", torch.ones(2))
+    with pytest.raises(pb.FormatError, match="no text"):
+        pb.save(pb.bayesianize_(net), tmp_path / "m.pocket")
+    long = tmp_path / ("x" * 248 + ".pocket")
+    pb.save(trained(), long)
+    pb.load(long)
+    torch.save({"a": 1}, tmp_path / "m.pocket")
+    with pytest.raises(pb.FormatError, match=r"m\.pocket: not a safetensors file"):
+        pb.load(tmp_path / "m.pocket")
+
+
 @pytest.fixture(scope="module")
 def good_shared(tmp_path_factory):
     path = tmp_path_factory.mktemp("shared") / "m.pocket"

@@ -2,6 +2,7 @@
 
 import decimal
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pocketbayes as pb
-from pocketbayes.codec.adaptive import apportioned, coded_integers, decoded_integers, entropy_bytes
+from pocketbayes.codec.adaptive import (
+    Statistics,
+    apportioned,
+    coded_integers,
+    decoded_integers,
+    entropy_bytes,
+)
 from pocketbayes.codec.arrays import Spec, flat, spec_in, spec_of, tensor_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.jobs import Job, Steps
@@ -272,7 +279,9 @@ def test_exceptions_cost_their_entropy_and_come_back():
     )
 
 
-@pytest.mark.parametrize("words", [[4, 5, 4, 5], [4, -1], [4, 11], [4], [300, 3], [-1, 3]], ids=str)
+@pytest.mark.parametrize(
+    "words", [[4, 5, 4, 5], [4, -1], [4, 11], [4], [300, 3], [-1, 3], [4, 6]], ids=str
+)
 def test_exceptions_that_cannot_be_are_refused(words):
     head = varints(np.array(words))
     gaps, values = (
@@ -283,13 +292,45 @@ def test_exceptions_that_cannot_be_are_refused(words):
         list(CODINGS["exceptions"].decode(data, Job([Spec("uint8", (10,))])))
 
 
+def hungry(coding, count):
+    """Bytes for as many numbers of one byte that would be far wider on the way."""
+    if coding == "integers":
+        wide = np.append(np.zeros(count - 1, np.int8), np.int64(1 << 50))
+        return coded_integers([wide], smooth=False).data
+    if coding == "rising":
+        return coded_integers([np.zeros(count, np.int8)]).data
+    gaps = np.append(np.zeros(count // 2 - 1, np.int8), np.int64(count // 2))
+    head = varints(np.array([0, count // 2]))
+    parts = (head, coded_integers([gaps]).data)
+    values = coded_integers([np.ones(count // 2, np.int8)], smooth=False).data
+    return np.array([*map(len, parts)], "<u4").tobytes() + b"".join(parts) + values
+
+
+@pytest.mark.parametrize("coding", ["integers", "rising", "exceptions"])
+def test_decoding_takes_little_more_memory_than_its_arrays(coding):
+    count = 1 << 22
+    data, job = hungry(coding, count), Job([Spec("int8", (count,))])
+    tracemalloc.start()
+    try:
+        if coding == "exceptions":
+            assert sum(map(len, CODINGS[coding].decode(data, job))) == count
+        else:
+            with pytest.raises(FormatError):
+                list(CODINGS[coding].decode(data, job))
+        assert tracemalloc.get_traced_memory()[1] < 5 * count + (1 << 23)
+    finally:
+        tracemalloc.stop()
+
+
 def test_float16_takes_only_what_it_can_hold():
     half = CODINGS["half"]
     job = Job([Spec("float32", (3,))])
     good = np.array([0.1, -3.5, 6e4], np.float32)
     (back,) = half.decode(half.encode([good], job).data, job)
     np.testing.assert_allclose(back, good, rtol=2.0**-11)
-    assert half.encode([np.array([1e5, 0, 0], np.float32)], job) is None
+    assert half.encode([np.array([1e-8, 0, 1.0], np.float32)], job) is not None
+    for lost in ([1e5, 0, 0], [1e-6, 1e-6, 1e-6], [1e-20, 0, 0], [3e-8, 1e-4, 0]):
+        assert half.encode([np.array(lost, np.float32)], job) is None
     assert half.encode([np.array([math.nan, 0, 0], np.float32)], job) is None
 
 
@@ -302,6 +343,28 @@ def test_means_follow_the_stds_that_were_stored():
     (back,) = CODINGS["relative"].decode(CODINGS["relative"].encode([mean], job).data, job)
     assert (np.abs(back - mean) <= 0.0301 * stds(logs.integers[0], 0.05)).all()
     assert CODINGS["relative"].encode([mean], Job([spec], 0.06)) is None
+
+
+@pytest.mark.parametrize("tolerance", [1e-7, 1e-5, 1e-3, 1e-1])
+@pytest.mark.parametrize("std", [1e-8, 1e-6, 1e-5, 1e-4, 1e-2])
+def test_a_stored_gaussian_is_as_near_as_was_asked_for(tmp_path, tolerance, std):
+    """Means of one, whose float32 neighbours lie 1.2e-7 apart: too far for the smallest steps."""
+    torch.manual_seed(0)
+    model = pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)))
+    posterior = model[0].posteriors["weight"]
+    with torch.no_grad():
+        posterior.mean.copy_(torch.rand(64, 64) + 1)
+        posterior.log_std.copy_(math.log(std) + torch.rand(64, 64))
+    pb.save(model, tmp_path / "m.pocket", tolerance=tolerance)
+    stored = pb.load(
+        tmp_path / "m.pocket", torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False))
+    )
+    p, q = (
+        torch.distributions.Normal(g.mean.double(), g.log_std.double().exp())
+        for g in (posterior, stored[0].posteriors["weight"])
+    )
+    nats = torch.distributions.kl_divergence(p, q)
+    assert nats.max() <= 1.03 * tolerance
 
 
 def test_means_whose_multiples_would_be_infinite_are_kept_whole(tmp_path):
@@ -333,3 +396,55 @@ def test_the_bytes_do_not_depend_on_threads(tmp_path):
     finally:
         torch.set_num_threads(before)
     assert len(found) == 1
+
+
+class Documented:
+    """The frequencies of docs/format.md, word by word, in plain Python."""
+
+    def __init__(self):
+        self.count, self.new, self.size = {}, 1, 1
+
+    def begin_run(self):
+        total = sum(self.count.values())
+        if total > 1 << 8:
+            scaled = {value: (n << 8) // total for value, n in self.count.items()}
+            self.count = {value: n for value, n in scaled.items() if n}
+
+    def frequencies(self):
+        counts = [self.count[value] for value in sorted(self.count)]
+        weight = [*counts, 1 + self.new * sum(counts) // (2 * self.size)]
+        total = sum(weight)
+        f = [max(1, (w << 16) // total) for w in weight]
+        missing = (1 << 16) - sum(f)
+        if missing > 0:
+            rest = sorted(range(len(f)), key=lambda i: f[i] * total - (weight[i] << 16))
+            for i in rest[:missing]:
+                f[i] += 1
+        while missing < 0:
+            order = sorted((i for i in range(len(f)) if f[i] > 1), key=lambda i: -f[i])[:-missing]
+            for i in order:
+                f[i] -= 1
+            missing += len(order)
+        return f
+
+    def learn(self, values):
+        self.new, self.size = len(set(values) - self.count.keys()), len(values)
+        for value in values:
+            self.count[value] = self.count.get(value, 0) + 1
+        kept = sorted(self.count, key=lambda value: (-self.count[value], value))[: 1 << 13]
+        self.count = {value: self.count[value] for value in kept}
+
+
+@pytest.mark.parametrize("scale", [2, 300, 30_000])
+def test_frequencies_are_those_of_the_documentation(scale):
+    rng = np.random.default_rng(scale)
+    ours, documented = Statistics(), Documented()
+    for length in (3, 50, 20_000, 7):
+        ours.begin_run()
+        documented.begin_run()
+        for size in (16, 24, 40_000):
+            assert ours.shares().tolist() == documented.frequencies()
+            block = np.rint(rng.standard_cauchy(min(size, length)) * scale).astype(np.int64)
+            ours.learn(block)
+            documented.learn(block.tolist())
+            assert ours.known.tolist() == sorted(documented.count)

@@ -16,8 +16,7 @@ def selection() -> str:
         "Spike-and-slab with switches in front of the inputs, on simulations; what is on at the "
         "end counts as found. RMSE on the test split in standard deviations of the target, after "
         "pruning and training on; the oracle is the same network on the true support, trained as "
-        "long. Meant: 1, below .02, and a ratio of at most 1.1. Running means of optima were "
-        "weighted by beta, and no longer began at the first batch, from af07181 on.\n\n"
+        "long. Meant: 1, below .02, and a ratio of at most 1.1.\n\n"
         f"{origins(found)}\n"
         + table(head, [_problem(name, group) for name, group in groups.items()])
     )

@@ -19,7 +19,7 @@ _PLACES = ("", "pretraining/", "member-*/")
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes to a temporary name, syncs and renames: a full disk never leaves half a file."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{secrets.token_hex(8)}")  # short: the name may be a long one
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:

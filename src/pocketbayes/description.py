@@ -68,6 +68,16 @@ def home(model: nn.Module) -> nn.Module:
     return next((module for module in model.modules() if has_description(module)), model)
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of `torch.compile` and of wrappers for several devices."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        inner = model.module if isinstance(model, wrappers) else model._modules.get("_orig_mod")
+        if inner is None:
+            return model
+        model = inner
+
+
 def has_description(module: nn.Module) -> bool:
     """Whether this very module was converted, or is an ensemble."""
     return isinstance(module.__dict__.get("_pocketbayes"), Description)

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from pocketbayes.codec.rans import PER_LANE, TOTAL, Decoder, Ids, Shares, blocks_of, encoded
 from pocketbayes.codec.stretches import Data, Stretch, in_memory
 from pocketbayes.codec.tokens import (
+    ANY,
     MOST,
+    Bounds,
     Integers,
     Lazy,
     Run,
@@ -24,6 +26,7 @@ from pocketbayes.codec.tokens import (
     narrow,
     pieces,
     split,
+    within,
 )
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
@@ -191,11 +194,11 @@ class Reader:
         self._decoder, self._literals, self._extras = _opened(data)
         self._statistics, self._smooth, self._at = Statistics(), smooth, 0
 
-    def take(self, length: int) -> Integers:
-        """The next run, in as little memory as will do."""
-        run = in_one_row(self.blocks(length), length)
-        if self._smooth:
-            run, self._extras = joined(run, self._extras)
+    def take(self, length: int, bounds: Bounds = ANY) -> Integers:
+        """The next run, in as little memory as will do, if it stays within these bounds."""
+        if not self._smooth:
+            return in_one_row(within(self.blocks(length), bounds), length)
+        run, self._extras = joined(in_one_row(self.blocks(length), length), self._extras, bounds)
         return run
 
     def blocks(self, length: int) -> Iterator[Integers]:
@@ -224,11 +227,13 @@ class Reader:
             raise FormatError("its coded numbers have literals or extra bits too many")
 
 
-def decoded_integers(data: Data, lengths: Iterable[int], smooth: bool = True) -> Iterator[Integers]:
+def decoded_integers(
+    data: Data, lengths: Iterable[int], smooth: bool = True, bounds: Bounds = ANY
+) -> Iterator[Integers]:
     """The runs again, one by one. The last is followed by a check of the end: take them all."""
     reader = Reader(data, smooth)
     for length in lengths:
-        yield reader.take(length)
+        yield reader.take(length, bounds)
     reader.finish()
 
 

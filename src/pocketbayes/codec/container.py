@@ -26,6 +26,7 @@ from pocketbayes.errors import FormatError, PocketBayesError
 VERSION = 2
 _READ = (1, 2)
 _KEY = "pocketbayes"
+_NOT_ONE = "not a safetensors file, or cut short"
 _NO_DIGEST = "0" * 64
 _LONGEST_HEADER = 100_000_000  # bytes: the bound of safetensors
 
@@ -73,7 +74,10 @@ def _safetensors_header(text: str, sections: Mapping[str, Stretch]) -> bytes:
     for name in sorted(sections):
         begin, end = end, end + len(sections[name])
         header[name] = {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
-    coded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        coded = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise FormatError(f"a name in the model is no text: {error.object[:80]!r}") from error
     coded += b" " * (-len(coded) % 8)
     return len(coded).to_bytes(8, "little") + coded
 
@@ -84,6 +88,7 @@ def room_beside(path: Path) -> Iterator[IO[bytes]]:
 
     Every error names that file.
     """
+    _require_name(path)
     try:
         with tempfile.TemporaryFile(dir=path.parent) as room:
             yield room
@@ -96,9 +101,15 @@ def write_container(path: Path, head: bytes, sections: Mapping[str, Stretch]) ->
     write_atomically(path, lambda file: file.writelines(chain([head], _in_order(sections))))
 
 
+def _require_name(path: Path) -> None:
+    if not path.name or "\0" in str(path):
+        raise FormatError(f"{str(path)!r} names no file")
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Container]:
     """The parts of a file, which stays open; every error names it."""
+    _require_name(path)
     try:
         with path.open("rb") as file:
             yield unpacked(file)
@@ -134,7 +145,7 @@ def _places(entries: Mapping[str, Any], size: int) -> dict[str, slice]:
     offsets = {name: _offsets(entry) for name, entry in entries.items()}
     rising = sorted(offsets.values())
     if [0, *(end for _, end in rising)] != [*(begin for begin, _ in rising), size]:
-        raise FormatError("not a safetensors file, or cut short: its sections are not all of it")
+        raise FormatError(f"{_NOT_ONE}: its sections are not all of it")
     return {name: slice(*pair) for name, pair in offsets.items()}
 
 
@@ -149,11 +160,12 @@ def _tensors(whole: Stretch) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(bytes(whole.read()))
     except Exception as error:  # the parser's own error, and unknown types of tensors
-        raise FormatError(f"not a safetensors file, or cut short: {error}") from error
+        raise FormatError(f"{_NOT_ONE}: {error}") from error
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """What a file says of itself; nothing tells whether the rest of it is whole."""
+    _require_name(path)
     try:
         with path.open("rb") as file:
             header = _header(file)
@@ -176,9 +188,11 @@ def _header(file: IO[bytes]) -> bytes:
 
 def _json(header: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(header)
+        found = json.loads(header.decode())
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{_NOT_ONE}: its header is no text") from error
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"not a safetensors file, or cut short: {error}") from error
+        raise FormatError(f"{_NOT_ONE}: {error}") from error
     return found if isinstance(found, dict) else {}
 
 

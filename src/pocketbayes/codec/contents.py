@@ -1,6 +1,6 @@
 """What a file holds: named arrays, in version 2 coded in sections, in version 1 as they are."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
@@ -58,19 +58,38 @@ class CodedArrays(NamedTuple):
 
 
 def coded(
-    arrays: Mapping[str, Tensor], families: Mapping[str, str], options: Options, room: IO[bytes]
+    arrays: Mapping[str, Tensor],
+    families: Mapping[str, str],
+    options: Options,
+    room: IO[bytes],
+    exact: Collection[str] = (),
 ) -> CodedArrays:
-    """Arrays as coded sections, which are put into a file of no name yet."""
+    """Arrays as coded sections, those with exact ones as they are, in a file of no name yet."""
     packer, sections, said, parts = Packer(options), {}, {}, []
-    specs = {name: spec_of(tensor) for name, tensor in arrays.items()}
+    specs = {name: _storable(name, tensor) for name, tensor in arrays.items()}
     for name, members in grouped(specs, families).items():
-        made = packer.section(name, [arrays[member] for member in members])
+        is_exact = any(member in exact for member in members)
+        made = packer.section(name, [arrays[member] for member in members], is_exact)
         sections[name] = appended(room, made.coded.pieces)
         said[name] = {"coding": made.coding} | ({} if made.step is None else {"step": made.step})
         parts.append(Part(name, made.coding, len(sections[name]), made.coded.bound, tuple(members)))
         del made  # its bytes are on disk now
     words = nested({name: spec.word() for name, spec in specs.items()})
     return CodedArrays({"arrays": words, "sections": said}, sections, specs, tuple(parts))
+
+
+def _storable(name: str, tensor: Tensor) -> Spec:
+    """Type and shape of a tensor, if a file can hold it."""
+    spec, rest = spec_of(tensor), name.partition("/")[2]
+    if spec.dtype not in TYPES or tensor.layout != torch.strided:
+        what = spec.dtype if tensor.layout == torch.strided else f"{tensor.layout} tensor"
+        raise FormatError(
+            f"{rest} is a {what.removeprefix('torch.')}, which a file does not hold: convert it to "
+            f"a plain tensor of one of {', '.join(TYPES)}"
+        )
+    if tensor.is_meta:
+        raise FormatError(f"{rest} has no values: it lies on the meta device")
+    return spec
 
 
 def contents_of(file: Container) -> Contents:

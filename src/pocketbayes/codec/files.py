@@ -19,7 +19,12 @@ from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in, tables_of
-from pocketbayes.codec.state import plain_state, replace_state_
+from pocketbayes.codec.state import (
+    lost_in_float16,
+    plain_state,
+    replace_state_,
+    unchanged_on_error,
+)
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.convert import adopt_posteriors_, named_posteriors
 from pocketbayes.description import (
@@ -30,6 +35,7 @@ from pocketbayes.description import (
     describe,
     has_description,
     set_description,
+    unwrapped,
 )
 from pocketbayes.ensembles import Ensemble, members_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number
@@ -56,14 +62,16 @@ def save(
         model: a Bayesian model, trained or not, or an ensemble.
         path: where to; by habit it ends in `.pocket`.
         tolerance: nats by which the stored posterior of any weight may differ from the model's,
-            KL(model || file). Smaller is larger: a quarter costs about two bits a weight.
+            KL(model || file); of a weight with a switch, nats of each of the two. Smaller is
+            larger: a quarter costs about two bits a weight.
         lossless: keep every bit of everything.
         exact_state: keep every bit of what is deterministic (biases, norms, point weights), which
-            else is stored as float16.
+            else is stored as float16 where that is near enough; buffers other than those of batch
+            norms always keep every bit.
 
     Returns:
         `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
-        numbers in it allow; prints as a table.
+        numbers in it allow, and the model's KL; prints as a table.
 
     Example:
         >>> size = save(model, "resnet18.pocket")
@@ -72,19 +80,21 @@ def save(
     if not isinstance(model, nn.Module) or not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("save takes a Bayesian model: call bayesianize_(net) first")
     require_number(tolerance, "tolerance", above=1e-9, most=1.0)
+    model = unwrapped(model)
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
     tally = tally_of(posteriors.items(), families)
     tables, numbers = tables_of(posteriors)
     arrays, options = _arrays(model, posteriors, tables), Options(tolerance, lossless, exact_state)
+    exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
         "model": asdict(replace(describe(model), estimator=estimator_of(model))),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
     with room_beside(Path(path)) as room:
-        made = coded(arrays, families, options, room)
+        made = coded(arrays, families, options, room, exact)
         head, file = packed(description | made.description, made.sections)
         contents = Contents(file, made.specs, made.parts)
         summary = summary_of(contents, header_of(contents), tally)
@@ -118,7 +128,8 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
     Args:
         path: a file written by `save`.
         net: a plain network of the same form, for a file of a network that is not the
-            library's own. It is converted, in place, and every name and shape is checked.
+            library's own. It is converted, in place, and every name and shape is checked; after an
+            error it is as it was.
 
     Raises:
         FormatError: the file is damaged, of another kind, or does not fit the network.
@@ -130,7 +141,9 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        return _filled(_network(header, net), header, contents)
+        model = _network(header, net)
+        with unchanged_on_error(model):
+            return _filled(model, header, contents)
 
 
 def inspect(path: str | os.PathLike[str]) -> FileSummary:

@@ -16,6 +16,7 @@ from pocketbayes.errors import FormatError
 
 Places = NDArray[np.intp]
 _RANGES, _MOST_BYTE = 8, 255
+_ROUNDING = 1.03  # a float may lie that much farther from its mean than the multiple behind it
 
 
 class _NoMultipleError(Exception):
@@ -92,9 +93,20 @@ def _relative_runs(arrays: Arrays, job: Job) -> Iterator[Integers]:
         if max(array.max(), -array.min()) > np.finfo(array.dtype).max / 2:
             raise _NoMultipleError  # the nearest multiple may be twice as large
         for count, places in _ranges(k):
-            rows = (to_steps(as_floats(array[p], spec), _own_steps(k[p], job)) for p in places)
+            rows = (_multiples(array[p], _own_steps(k[p], job), spec) for p in places)
             yield in_one_row(_all_there(rows), count)
         del k, rows  # before the next ones are made
+
+
+def _multiples(means: Array, steps: NDArray[np.float64], spec: Spec) -> Integers | None:
+    """The nearest multiples; None if floats are too coarse to be as near as these."""
+    values = as_floats(means, spec)
+    found = to_steps(values, steps)
+    if found is None:
+        return None
+    back = as_floats(_rounded(from_steps(found, steps), spec), spec)
+    error = np.abs(back.astype(np.float64) - values)
+    return found if (error <= _ROUNDING / 2 * steps).all() else None
 
 
 def _decode_relative(data: Data, job: Job) -> Iterator[Array]:

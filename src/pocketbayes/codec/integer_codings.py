@@ -1,6 +1,6 @@
 """Lossless codings of integers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pocketbayes.codec.adaptive import (
 from pocketbayes.codec.arrays import Spec, storage_type
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
 from pocketbayes.codec.stretches import Data, in_memory
-from pocketbayes.codec.tokens import MOST, Integers, largest
+from pocketbayes.codec.tokens import MOST, Integers, largest, pieces
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError
 
@@ -29,7 +29,16 @@ def _encode_integers(arrays: Arrays, job: Job) -> Coded | None:
 
 
 def _decode_integers(data: Data, job: Job) -> Iterator[Array]:
-    return _narrowed(decoded_integers(data, counts(job), smooth=False), job)
+    runs = decoded_integers(data, counts(job), smooth=False, bounds=_bounds(job))
+    return map(_fitting, runs, job.specs)
+
+
+def _bounds(job: Job) -> tuple[int, int]:
+    """The least and the largest number that the arrays of a section can hold."""
+    kind = storage_type(job.specs[0])
+    if kind.kind == "b":
+        return 0, 1
+    return (np.iinfo(kind).min, np.iinfo(kind).max) if kind.kind in "iu" else (-MOST, MOST)
 
 
 def _encode_exceptions(arrays: Arrays, job: Job) -> Coded | None:
@@ -65,16 +74,17 @@ def _decode_exceptions(data: Data, job: Job) -> Iterator[Array]:
     if len(known) != 2 * len(job.specs) or (known[1::2] < 0).any():
         raise FormatError("it does not say how many numbers are exceptions")
     counts = [int(n) for n in known[1::2]]
-    if any(n > spec.numel for n, spec in zip(counts, job.specs, strict=True)):
+    sizes_of = [spec.numel for spec in job.specs]
+    if any(n > size for n, size in zip(counts, sizes_of, strict=True)):
         raise FormatError("it has more exceptions than numbers")
-    places = decoded_integers(gaps, counts)
-    others = decoded_integers(values, counts, False)
-    for spec, usual, gap, other in zip(job.specs, known[::2], places, others, strict=True):
-        place = _places(gap)
-        if len(place) and place[-1] >= spec.numel:
-            raise FormatError("an exception lies outside of its array")
+    if sum(counts) > _FEW * sum(sizes_of):
+        raise FormatError("most of its numbers are exceptions")
+    distances = decoded_integers(gaps, counts, bounds=(0, max(sizes_of)))
+    others = decoded_integers(values, counts, False, _bounds(job))
+    for spec, usual, gap, other in zip(job.specs, known[::2], distances, others, strict=True):
         array = np.full(spec.numel, _fitting(usual[None], spec))
-        array[place] = _fitting(other, spec)
+        for at, place in _places(gap, spec.numel - 1):
+            array[place] = _fitting(other[at], spec)
         yield array
 
 
@@ -87,17 +97,29 @@ def _encode_rising(arrays: Arrays, job: Job) -> Coded | None:
 
 
 def _decode_rising(data: Data, job: Job) -> Iterator[Array]:
-    return _narrowed((_places(gap) for gap in decoded_integers(data, counts(job))), job)
+    most = _bounds(job)[1]
+    gaps = decoded_integers(data, counts(job), bounds=(0, most))
+    for gap, spec in zip(gaps, job.specs, strict=True):
+        array = np.empty(spec.numel, storage_type(spec))
+        for at, place in _places(gap, most):
+            array[at] = _fitting(place, spec)
+        yield array
 
 
 def _gaps(place: NDArray[np.int64]) -> Integers:
     return np.diff(place, prepend=np.int64(-1)) - 1
 
 
-def _places(gap: Integers) -> Integers:
-    if len(gap) and (int(gap.min()) < 0 or float(gap.sum(dtype=np.float64)) + len(gap) > MOST):
-        raise FormatError("its places do not rise, or leave all bounds")
-    return np.cumsum(gap, dtype=np.int64) + np.arange(len(gap))
+def _places(gap: Integers, most: int) -> Iterator[tuple[slice, Integers]]:
+    """Rising integers from the distances between them, a few at a time, with where they stand."""
+    last = -1
+    for at in pieces(len(gap)):
+        piece = gap[at]
+        if last + float(piece.sum(dtype=np.float64)) + len(piece) > min(most, MOST):
+            raise FormatError("its places lie outside of their bounds")
+        place = last + np.cumsum(piece.astype(np.int64) + 1)
+        last = int(place[-1])
+        yield at, place
 
 
 def _whole(arrays: Arrays, job: Job) -> list[Integers] | None:
@@ -107,14 +129,15 @@ def _whole(arrays: Arrays, job: Job) -> list[Integers] | None:
     return None if any(largest(run) >= MOST for run in runs) else runs
 
 
-def _narrowed(runs: Iterable[Integers], job: Job) -> Iterator[Array]:
-    return (_fitting(run, spec) for run, spec in zip(runs, job.specs, strict=True))
-
-
 def _fitting(run: Integers, spec: Spec) -> Array:
-    array = run.astype(storage_type(spec))
-    if (array != run).any():
-        raise FormatError("a number does not fit its type")
+    """The integers as values of an array, in as little memory as will do."""
+    if run.dtype == storage_type(spec):
+        return run
+    array = np.empty(len(run), storage_type(spec))
+    for at in pieces(len(run)):
+        array[at] = run[at]
+        if (array[at] != run[at]).any():
+            raise FormatError("a number does not fit its type")
     return array
 
 

@@ -104,10 +104,11 @@ class Packer:
         self._options = options
         self._logs: dict[str, tuple[Arrays, Job]] = {}
 
-    def section(self, name: str, tensors: list[Tensor]) -> Section:
+    def section(self, name: str, tensors: list[Tensor], is_exact: bool = False) -> Section:
         """The smallest coding of these arrays."""
         specs, arrays = [spec_of(t) for t in tensors], [flat(t) for t in tensors]
-        possible = candidates(name, specs[0], self._options)
+        options = self._options._replace(lossless=self._options.lossless or is_exact)
+        possible = candidates(name, specs[0], options)
         step = _STEPS[_role(name)](self._options.tolerance) if _role(name) in _STEPS else None
         job = Job(specs, step, self._log_stds(name, specs))
         found = self._smallest(name, possible, arrays, job)

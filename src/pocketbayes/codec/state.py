@@ -1,6 +1,7 @@
 """The deterministic rest of a model: parameters and buffers that have no posterior."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
@@ -26,6 +27,55 @@ def plain_state(model: nn.Module) -> dict[str, Tensor]:
             seen.add(id(value))
             found[name] = value
     return found
+
+
+def lost_in_float16(model: nn.Module) -> set[str]:
+    """Names of buffers that must stay as they are.
+
+    float16 may move a batch norm's mean by 1/256 of its std, and its variance by 1/1024, counting
+    what the norm adds to that. What other buffers are for nobody knows.
+    """
+    homes = {id(b): m for m in model.modules() for b in m._buffers.values() if b is not None}
+    return {
+        name
+        for name, value in plain_state(model).items()
+        if id(value) in homes and value.is_floating_point() and not _bears(homes[id(value)], value)
+    }
+
+
+def _bears(home: nn.Module, value: Tensor) -> bool:
+    """Whether this buffer is a batch norm's, and float16 good enough for it."""
+    mean, var, eps = (getattr(home, name, None) for name in ("running_mean", "running_var", "eps"))
+    if not (isinstance(mean, Tensor) and isinstance(var, Tensor) and isinstance(eps, float)):
+        return False
+    spread = var.detach().cpu().double() + eps
+    error = (value.detach().cpu().double() - value.detach().cpu().half().double()).abs()
+    if value is mean:
+        return bool((error <= spread.sqrt() / 256).all())
+    return value is var and bool((error <= spread / 1024).all())
+
+
+@contextmanager
+def unchanged_on_error(model: nn.Module) -> Iterator[None]:
+    """Puts modules, parameters and buffers back in their places if what is done to them fails."""
+    kept = [(module, type(module), dict(vars(module))) for module in model.modules()]
+    tables = [
+        (table, table.copy())
+        for _, _, attributes in kept
+        for table in attributes.values()
+        if isinstance(table, dict | set)
+    ]
+    try:
+        yield
+    except BaseException:
+        for module, kind, attributes in kept:
+            module.__class__ = kind
+            vars(module).clear()
+            vars(module).update(attributes)
+        for table, content in tables:
+            table.clear()
+            table.update(content)
+        raise
 
 
 def replace_state_(model: nn.Module, state: Mapping[str, Tensor]) -> None:

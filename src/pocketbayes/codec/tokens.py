@@ -16,6 +16,8 @@ from pocketbayes.errors import FormatError
 Integers = NDArray[np.integer]
 
 MOST = 1 << 52  # larger integers are not exact as floats
+Bounds = tuple[int, int]
+ANY: Bounds = (-MOST, MOST)
 _DIRECT, _LEADING = 4, 3  # bits
 _MOST = (1 << _DIRECT) + ((52 - _DIRECT) << _LEADING)
 _PIECE = 1 << 16
@@ -161,7 +163,16 @@ def split(run: Integers) -> tuple[Integers, bytes]:
     return row, np.packbits(np.concatenate(bits)).tobytes()
 
 
-def joined(run: Integers, data: memoryview) -> tuple[Integers, memoryview]:
+def within(rows: Iterable[Integers], bounds: Bounds) -> Iterator[Integers]:
+    """The rows, if all of them are: one large number would make all others as wide."""
+    least, most = bounds
+    for row in rows:
+        if len(row) and not least <= int(row.min()) <= int(row.max()) <= most:
+            raise FormatError("a number does not fit its type")
+        yield row
+
+
+def joined(run: Integers, data: memoryview, bounds: Bounds = ANY) -> tuple[Integers, memoryview]:
     """The integers of a run of tokens, whose open bits stand first here, and the other bytes."""
     at = 0
 
@@ -176,5 +187,5 @@ def joined(run: Integers, data: memoryview) -> tuple[Integers, memoryview]:
             extra = values_in(bits[begin % 8 : begin % 8 + at - begin], width)
             yield values_of(Tokens(run[piece], width, extra))
 
-    row = in_one_row(values(), len(run))
+    row = in_one_row(within(values(), bounds), len(run))
     return row, data[-(-at // 8) :]
