@@ -174,7 +174,7 @@ def test_sizes_are_read_alike_everywhere(value, size, tmp_path):
         path = config(tmp_path, f"target-bytes: {value}")
         assert read_config(path, flags) == {"target_bytes": size}
         for wrong in ("lots", True, 0):
-            with pytest.raises(UsageError, match=r"target_bytes.*(not|must be) a size"):
+            with pytest.raises(UsageError, match=r"target.bytes.*(not|must be) a size"):
                 flags["target_bytes"].parsed(wrong, "--")
 
 

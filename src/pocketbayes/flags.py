@@ -65,7 +65,7 @@ class Flag:
         if self.shape == "list":
             parts = value.split(",") if isinstance(value, str) else value
             if not isinstance(parts, list | tuple):
-                raise UsageError(f"{where}{self.name} must be a list; got {reprlib.repr(value)}")
+                raise UsageError(f"{self._called(where)} must be a list; got {reprlib.repr(value)}")
             return tuple(self._single(_from_text(p, self.kind), where) for p in parts if p != "")
         return self._single(value, where)
 
@@ -74,15 +74,19 @@ class Flag:
         if isinstance(value, str):
             pairs = dict(part.rpartition("=")[::2] for part in value.split(",") if part)
         if not isinstance(pairs, dict) or "" in pairs:
-            raise UsageError(f"{where}{self.name} must be name=value,...; got {value!r}")
+            raise UsageError(f"{self._called(where)} must be name=value,...; got {value!r}")
         return {str(k): self._single(_from_text(v, self.kind), where) for k, v in pairs.items()}
+
+    def _called(self, where: str) -> str:
+        """Its name as the user wrote it: behind dashes with dashes."""
+        return where + (self.name.replace("_", "-") if where == "--" else self.name)
 
     def _single(self, value: Any, where: str) -> Any:
         if self.kind is Size and isinstance(value, int | str) and not isinstance(value, bool):
             try:
                 return parsed_size(str(value))
             except PocketBayesError as error:
-                raise UsageError(f"{where}{self.name}: {error}") from error
+                raise UsageError(f"{self._called(where)}: {error}") from error
         if self.kind is Path and isinstance(value, str | Path):
             return Path(value)
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -94,7 +98,7 @@ class Flag:
         if isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool)):
             return value
         words = _WORDS.get(self.kind, "a path")
-        raise UsageError(f"{where}{self.name} must be {words}; got {reprlib.repr(value)}")
+        raise UsageError(f"{self._called(where)} must be {words}; got {reprlib.repr(value)}")
 
     def is_required(self) -> bool:
         """Whether an owner has no default for it."""

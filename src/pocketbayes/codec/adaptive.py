@@ -6,13 +6,13 @@ the literals. So no table of frequencies is stored, and none has to be trusted.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.rans import PER_LANE, TOTAL, Decoder, Ids, Shares, blocks_of, encoded
-from pocketbayes.codec.stretches import Data, Stretch, in_memory
+from pocketbayes.codec.stretches import Data, cut, in_memory
 from pocketbayes.codec.tokens import (
     ANY,
     MOST,
@@ -38,8 +38,6 @@ _WIDEST = 1 << 16  # range of values that are counted in a table
 _LANES_SHARE = 0.001  # of the bytes, that may go into states of lanes
 _MOST_LANES, _USUAL_LANES = 1 << 20, 1024
 _PIECE = 1 << 16  # symbols that are coded at a time
-
-Row = TypeVar("Row", memoryview, Stretch)
 
 
 class Statistics:
@@ -250,13 +248,6 @@ def _opened(data: Data) -> tuple[Decoder, Integers, memoryview]:
     if ((known <= -MOST) | (known >= MOST)).any():
         raise FormatError("a number is too large")
     return Decoder(np.frombuffer(states, "<u8"), np.frombuffer(coded, "<u4")), known, rest
-
-
-def cut(data: Row, size: int) -> tuple[Row, Row]:
-    """The first bytes, and the others."""
-    if len(data) < size:
-        raise FormatError("its coded numbers are cut short")
-    return data[:size], data[size:]
 
 
 def entropy_bytes(run: Run) -> float:

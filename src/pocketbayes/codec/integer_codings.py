@@ -9,13 +9,12 @@ from pocketbayes.codec.adaptive import (
     Coded,
     coded_integers,
     counted,
-    cut,
     decoded_integers,
     entropy_bytes,
 )
 from pocketbayes.codec.arrays import Spec, storage_type
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
-from pocketbayes.codec.stretches import Data, in_memory
+from pocketbayes.codec.stretches import Data, cut, in_memory
 from pocketbayes.codec.tokens import MOST, Integers, largest, pieces
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError

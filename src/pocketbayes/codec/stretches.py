@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterable, Iterator
-from typing import IO
+from typing import IO, TypeVar
 
 from pocketbayes.errors import FormatError
 
@@ -53,3 +53,13 @@ def appended(file: IO[bytes], pieces: Iterable[bytes | memoryview]) -> Stretch:
     begin = file.seek(0, 2)
     file.writelines(pieces)
     return Stretch(file, begin, file.tell())
+
+
+Row = TypeVar("Row", memoryview, Stretch)
+
+
+def cut(data: Row, size: int) -> tuple[Row, Row]:
+    """The first bytes, and the others."""
+    if len(data) < size:
+        raise FormatError("its coded numbers are cut short")
+    return data[:size], data[size:]
