@@ -28,7 +28,7 @@ from pocketbayes.codec.container import unpacked
 from pocketbayes.codec.contents import coded, contents_of
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.varints import varints
-from pocketbayes.description import describe, update_description
+from pocketbayes.description import describe, noise_log_std, unwrapped, update_description
 from pocketbayes.ensembles import members_of
 from pocketbayes.layers import set_estimator
 from pocketbayes.methods import METHODS
@@ -724,6 +724,58 @@ def test_float16_is_not_taken_where_it_would_change_the_model(tmp_path):
     assert codings["state/running_var"].startswith("half")
 
 
+@pytest.mark.parametrize(
+    ("change", "is_half"),
+    [
+        ({"running_mean": [3.001, 0.0], "running_var": [0.02, 1.0]}, True),  # 1/145 of a std off
+        ({"running_mean": [3.001, 0.0], "running_var": [0.07, 1.0]}, True),
+        ({"running_mean": [1675.4072265625, 0.0], "running_var": [10868.0517578125, 1.0]}, None),
+        ({"running_var": [1e-7, 1.0]}, False),
+        ({"running_var": [1e-7, 1.0], "eps": 1e-3}, True),
+        ({"running_var": [1e6, 1.0]}, False),
+    ],
+)
+def test_statistics_of_norms_are_halved_by_what_they_do(tmp_path, change, is_half):
+    def net():
+        return nn.Sequential(nn.BatchNorm1d(2, eps=change.get("eps", 1e-5)), nn.Linear(2, 2))
+
+    model = pb.bayesianize_(net())
+    for name in ("running_mean", "running_var"):
+        if name in change:
+            getattr(model[0], name).copy_(torch.tensor(change[name]))
+    mean, std = model[0].running_mean, (model[0].running_var + model[0].eps).sqrt()
+    size = pb.save(model, tmp_path / "m.pocket")
+    stored = pb.load(tmp_path / "m.pocket", net())
+    assert ((stored[0].running_mean - mean).abs() <= std / 250).all()
+    var = stored[0].running_var + model[0].eps
+    assert ((var - std**2).abs() <= std**2 / 1000).all()
+    codings = {section.name: section.coding for section in size.sections}
+    if is_half is not None and "running_mean" not in change:
+        assert codings["state/running_var"].startswith("half") == is_half
+    pb.save(stored, tmp_path / "again.pocket")
+    assert (tmp_path / "again.pocket").read_bytes() == (tmp_path / "m.pocket").read_bytes()
+
+
+class Grouped(nn.Module):
+    """Statistics of its own kind under the names of a batch norm's."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.eps = nn.Linear(6, 2), 1e-5
+        self.register_buffer("running_mean", torch.full((6,), 1013.2467))
+        self.register_buffer("running_var", torch.full((2,), 1e9))
+
+    def forward(self, x):
+        return self.out(x)
+
+
+def test_names_alone_make_no_norm(tmp_path):
+    model = pb.bayesianize_(Grouped())
+    pb.save(model, tmp_path / "m.pocket")
+    stored = pb.load(tmp_path / "m.pocket", Grouped())
+    assert torch.equal(stored.running_mean, model.running_mean)
+
+
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize("wrapper", [torch.compile, nn.DataParallel])
 def test_wrapped_models_are_stored_without_their_wrapper(tmp_path, wrapper):
@@ -732,6 +784,30 @@ def test_wrapped_models_are_stored_without_their_wrapper(tmp_path, wrapper):
     pb.save(model, tmp_path / "plain.pocket")
     assert (tmp_path / "m.pocket").read_bytes() == (tmp_path / "plain.pocket").read_bytes()
     pb.load(tmp_path / "m.pocket")
+    wrapped = wrapper(network())
+    assert pb.load(tmp_path / "m.pocket", wrapped) is wrapped
+    inner, stored = unwrapped(wrapped), pb.load(tmp_path / "m.pocket")
+    torch.testing.assert_close(predictions(inner), predictions(stored), rtol=0, atol=0)
+
+
+def test_a_wrapper_that_was_converted_is_the_model(tmp_path):
+    def net():
+        return nn.DataParallel(nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1)))
+
+    model = trained(net=net(), targets=Y.float()[:, None])
+    pb.save(model, tmp_path / "m.pocket")
+    stored = pb.load(tmp_path / "m.pocket", net())
+    assert describe(stored).likelihood == "gaussian"
+    torch.testing.assert_close(noise_log_std(stored), noise_log_std(model), rtol=1e-3, atol=0)
+
+
+class Frozen(dict):
+    """A table of the user's own, which nobody may touch."""
+
+    def refuse(self, *_):
+        raise TypeError("frozen")
+
+    copy = update = __copy__ = refuse
 
 
 @pytest.mark.parametrize("root", [False, True])
@@ -742,6 +818,7 @@ def test_a_network_that_does_not_fit_stays_as_it_was(tmp_path, root):
     pb.save(pb.bayesianize_(net()), tmp_path / "m.pocket")
     given = net()
     given.register_buffer("extra", torch.ones(1))
+    given.notes = Frozen(kept=1)
     before = {name: id(value) for name, value in given.state_dict(keep_vars=True).items()}
     kinds = [type(module) for module in given.modules()]
     for _ in range(2):
@@ -750,6 +827,7 @@ def test_a_network_that_does_not_fit_stays_as_it_was(tmp_path, root):
         after = given.state_dict(keep_vars=True)
         assert {name: id(value) for name, value in after.items()} == before
         assert [type(module) for module in given.modules()] == kinds
+        assert given.notes == {"kept": 1}
     del given.extra
     pb.load(tmp_path / "m.pocket", given)
 

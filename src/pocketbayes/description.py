@@ -69,13 +69,17 @@ def home(model: nn.Module) -> nn.Module:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of `torch.compile` and of wrappers for several devices."""
+    """The model inside of `torch.compile` and of wrappers for several devices.
+
+    A wrapper that was itself converted is the model.
+    """
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while True:
+    while not has_description(model):
         inner = model.module if isinstance(model, wrappers) else model._modules.get("_orig_mod")
         if inner is None:
-            return model
+            break
         model = inner
+    return model
 
 
 def has_description(module: nn.Module) -> bool:

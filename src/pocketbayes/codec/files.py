@@ -143,7 +143,8 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
         header = header_of(contents)
         model = _network(header, net)
         with unchanged_on_error(model):
-            return _filled(model, header, contents)
+            _filled(model, header, contents)
+    return model if net is None or header.members > 1 else net.eval()
 
 
 def inspect(path: str | os.PathLike[str]) -> FileSummary:
@@ -172,7 +173,7 @@ def described(path: str | os.PathLike[str]) -> Description:
 
 def _network(header: Header, net: nn.Module | None) -> nn.Module:
     """A plain network to fill: the given one, or one of ours that holds no memory yet."""
-    first = _built(header) if net is None else net
+    first = _built(header) if net is None else _named_alike(net, header)
     if not isinstance(first, nn.Module) or any(True for _ in bayesian_modules(first)):
         raise FormatError("net must be a plain torch.nn.Module, not yet Bayesian")
     if header.members == 1:
@@ -180,6 +181,14 @@ def _network(header: Header, net: nn.Module | None) -> nn.Module:
     if header.members * len(list(first.parameters())) > len(header.posteriors) + len(header.state):
         raise FormatError(f"the file speaks of {header.members} networks but does not hold them")
     return Ensemble([first] + [copy.deepcopy(first) for _ in range(header.members - 1)])
+
+
+def _named_alike(net: nn.Module, header: Header) -> nn.Module:
+    """The network or, if the file goes by the names in there, the one inside of a wrapper."""
+    if not isinstance(net, nn.Module):
+        return net
+    names = {name.removeprefix("members.0.") for name in header.posteriors}
+    return unwrapped(net) if names.isdisjoint(dict(net.named_parameters())) else net
 
 
 def _built(header: Header) -> nn.Module:
@@ -195,8 +204,8 @@ def _built(header: Header) -> nn.Module:
         raise FormatError(f"the network {network['name']} cannot be built: {error}") from error
 
 
-def _filled(model: nn.Module, header: Header, file: Contents) -> nn.Module:
-    """The network with the posteriors and the deterministic state of the file."""
+def _filled(model: nn.Module, header: Header, file: Contents) -> None:
+    """Gives the network the posteriors and the deterministic state of the file."""
     adopt_posteriors_(model, dict(posteriors_in(file, header)), header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
@@ -207,4 +216,4 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> nn.Module:
         if has_description(module) and noise in header.state:
             add_noise_parameter(module, file.specs[f"state/{noise}"].shape)
     replace_state_(model, {name: file.take(f"state/{name}") for name in header.state})
-    return model.eval()
+    model.eval()

@@ -1,13 +1,18 @@
 """The deterministic rest of a model: parameters and buffers that have no posterior."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from pocketbayes.description import is_description
 from pocketbayes.errors import FormatError, PocketBayesError
 from pocketbayes.layers import bayesian_modules
+
+_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 def plain_state(model: nn.Module) -> dict[str, Tensor]:
@@ -45,11 +50,14 @@ def lost_in_float16(model: nn.Module) -> set[str]:
 
 def _bears(home: nn.Module, value: Tensor) -> bool:
     """Whether this buffer is a batch norm's, and float16 good enough for it."""
-    mean, var, eps = (getattr(home, name, None) for name in ("running_mean", "running_var", "eps"))
-    if not (isinstance(mean, Tensor) and isinstance(var, Tensor) and isinstance(eps, float)):
+    if not isinstance(home, _NormBase) or value.is_meta or value.layout != torch.strided:
         return False
-    spread = var.detach().cpu().double() + eps
-    error = (value.detach().cpu().double() - value.detach().cpu().half().double()).abs()
+    mean, var = home.running_mean, home.running_var
+    if not isinstance(mean, Tensor) or not isinstance(var, Tensor) or mean.shape != var.shape:
+        return False
+    exact, half = (v.detach().cpu().double() for v in (var, var.half()))  # the file may hold either
+    spread = torch.where(half.isfinite(), half, exact) + home.eps
+    error = (value.detach().double() - value.detach().half().double()).abs().cpu()
     if value is mean:
         return bool((error <= spread.sqrt() / 256).all())
     return value is var and bool((error <= spread / 1024).all())
@@ -60,10 +68,10 @@ def unchanged_on_error(model: nn.Module) -> Iterator[None]:
     """Puts modules, parameters and buffers back in their places if what is done to them fails."""
     kept = [(module, type(module), dict(vars(module))) for module in model.modules()]
     tables = [
-        (table, table.copy())
+        (table, copy.copy(table))
         for _, _, attributes in kept
-        for table in attributes.values()
-        if isinstance(table, dict | set)
+        for name, table in attributes.items()
+        if name in _TABLES or name.endswith("_hooks")
     ]
     try:
         yield

@@ -17,6 +17,7 @@ from pocketbayes.codec.tokens import Integers
 from pocketbayes.errors import FormatError
 
 _OF_FLOATS = (*WITH_STEP, "half", "half planes")
+_OF_INTEGERS = ("integers", "exceptions", "rising")
 
 
 class Stored(NamedTuple):
@@ -63,6 +64,10 @@ class Unpacker:
         names, specs, coding, _ = self._sections[section]
         if coding in _OF_FLOATS and not all(spec.is_float for spec in specs):
             raise FormatError(f"{coding} is a coding of floats")
+        if coding in _OF_INTEGERS and any(spec.is_float for spec in specs):
+            raise FormatError(f"{coding} is a coding of integers")
+        if coding in WITH_STEP and any(spec.item_bytes < 4 for spec in specs):
+            raise FormatError(f"{coding} is no coding of numbers that are as short")
         decoded = self._decoded(section, data)
         for name, spec in zip(names, specs, strict=True):
             yield name, tensor_of(next(decoded), spec)
