@@ -818,7 +818,7 @@ def test_a_network_that_does_not_fit_stays_as_it_was(tmp_path, root):
     pb.save(pb.bayesianize_(net()), tmp_path / "m.pocket")
     given = net()
     given.register_buffer("extra", torch.ones(1))
-    given.notes = Frozen(kept=1)
+    given.notes, given.own_hooks = Frozen(kept=1), [1]
     before = {name: id(value) for name, value in given.state_dict(keep_vars=True).items()}
     kinds = [type(module) for module in given.modules()]
     for _ in range(2):
@@ -827,7 +827,7 @@ def test_a_network_that_does_not_fit_stays_as_it_was(tmp_path, root):
         after = given.state_dict(keep_vars=True)
         assert {name: id(value) for name, value in after.items()} == before
         assert [type(module) for module in given.modules()] == kinds
-        assert given.notes == {"kept": 1}
+        assert (given.notes, given.own_hooks) == ({"kept": 1}, [1])
     del given.extra
     pb.load(tmp_path / "m.pocket", given)
 

@@ -73,12 +73,12 @@ def _decode_exceptions(data: Data, job: Job) -> Iterator[Array]:
     if len(known) != 2 * len(job.specs) or (known[1::2] < 0).any():
         raise FormatError("it does not say how many numbers are exceptions")
     counts = [int(n) for n in known[1::2]]
-    sizes_of = [spec.numel for spec in job.specs]
-    if any(n > size for n, size in zip(counts, sizes_of, strict=True)):
+    lengths = [spec.numel for spec in job.specs]
+    if any(n > size for n, size in zip(counts, lengths, strict=True)):
         raise FormatError("it has more exceptions than numbers")
-    if sum(counts) > _FEW * sum(sizes_of):
+    if sum(counts) > _FEW * sum(lengths):
         raise FormatError("most of its numbers are exceptions")
-    distances = decoded_integers(gaps, counts, bounds=(0, max(sizes_of)))
+    distances = decoded_integers(gaps, counts, bounds=(0, max(lengths)))
     others = decoded_integers(values, counts, False, _bounds(job))
     for spec, usual, gap, other in zip(job.specs, known[::2], distances, others, strict=True):
         array = np.full(spec.numel, _fitting(usual[None], spec))

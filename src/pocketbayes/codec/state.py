@@ -71,7 +71,7 @@ def unchanged_on_error(model: nn.Module) -> Iterator[None]:
         (table, copy.copy(table))
         for _, _, attributes in kept
         for name, table in attributes.items()
-        if name in _TABLES or name.endswith("_hooks")
+        if name in _TABLES or (name.endswith("_hooks") and isinstance(table, dict))
     ]
     try:
         yield
