@@ -205,7 +205,7 @@ def prediction() -> str:
     ]  # fmt: skip
     return (
         "## Prediction from files\n\n"
-        "The faster of two runs after a warm-up. A small file takes less to store and to load, "
+        "The fastest run after a warm-up. A small file takes less to store and to load, "
         "not to compute: weights that are drawn are multiplied as a dense network's are.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )
