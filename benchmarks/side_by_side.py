@@ -249,7 +249,7 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
 def file_name(a: argparse.Namespace, row: str, seed: int) -> str:
     """Of a row's model, without signs that a shell would take for its own."""
     plain = re.sub(r"[^a-z0-9.]+", "-", row.lower())
-    return f"{a.model}-{a.data}-{plain}-{seed}.pocket"
+    return f"{a.model}-{a.data}-{plain}-{seed}{'-search' * a.validation}.pocket"
 
 
 def prediction_seconds(
