@@ -141,19 +141,23 @@ def fitted(
 def sharing_to_fit(
     a: argparse.Namespace, sets: Sets, model: torch.nn.Module, method: pb.Sharing, target: int
 ) -> pb.Sharing:
-    """The method whose file is as large as wanted, to a percent: its own estimate is corrected."""
-    wanted = target
+    """The method whose file is as large as wanted, to a percent: its own estimate is corrected.
+
+    Where the size jumps over that percent, the largest file that is not too large.
+    """
+    wanted, tried = target, list[tuple[int, int]]()
     for _ in range(8):
         method = replace(method, objective="rate_distortion", target_bytes=wanted)
         trial = replace(method, refresh_norms=False)  # their statistics hardly change the size
         shared = fitted(a, sets, copy.deepcopy(model), trial, 0, 0).model
         size = reopened(shared, sets.device)[1].bytes
         if 0.985 * target <= size <= 0.997 * target:
-            break
+            return method
+        tried.append((size, wanted))
         wanted = max(1, round(wanted + 0.991 * target - size))
-    else:
-        print(f"the file has {size:,} bytes instead of {target:,}", file=sys.stderr)
-    return method
+    size, wanted = max((t for t in tried if t[0] <= target), default=min(tried))
+    print(f"the file has {size:,} bytes instead of {target:,}", file=sys.stderr)
+    return replace(method, target_bytes=wanted)
 
 
 def reopened(

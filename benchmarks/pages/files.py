@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from pages.common import Row, grouped, origins, rows, scores, table
+from pages.common import Row, grouped, known, origins, rows, scores, table
 from pages.published import published_table
 
 PICTURE = (
@@ -45,19 +45,33 @@ def pocket_file() -> str:
 def sizes() -> str:
     """Real files of trained networks."""
     found = rows("sizes")
-    head = [
-        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "table's rates",
-        "prediction", "weights", "file, bytes", "bits-back limit", "accuracy", "NLL", "ECE",
-        "SVHN AUROC, entropy",
-    ]  # fmt: skip
     return (
         "## Files of trained networks\n\n"
         "CIFAR-10, one line per seed, last epoch, 30 samples. `trained` is measured without a "
         "file, every other stage after loading the file back. `shared` is before training on; the "
         "rates of a table are those of its means and log-stds there. Behind a parent's name: its "
         "bytes, where they were recorded.\n\n"
-        f"{origins(found)}\n" + table(head, [_sized(row) for row in found]) + _picture()
+        f"{origins(found)}\n{_sizes(found)}" + "".join(known(sizes_search)) + _picture()
     )
+
+
+def sizes_search() -> str:
+    """How settings were chosen."""
+    found = rows("sizes_search")
+    return (
+        "\nOn 5,000 held-out training images, trained on the other 45,000, for choosing settings:"
+        f"\n\n{origins(found)}\n{_sizes(found)}"
+    )
+
+
+def _sizes(found: list[Row]) -> str:
+    """A line for each model and way to predict."""
+    head = [
+        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "table's rates",
+        "prediction", "weights", "file, bytes", "bits-back limit", "accuracy", "NLL", "ECE",
+        "SVHN AUROC, entropy",
+    ]  # fmt: skip
+    return table(head, [_sized(row) for row in found])
 
 
 def _picture() -> str:
