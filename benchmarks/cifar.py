@@ -10,6 +10,7 @@ import copy
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from pocketbayes.methods import Method
 from pocketbayes.models import MODELS, build_network
 
 _VALIDATION = 5_000
+
+# A model after so many epochs of a method.
+Fit = Callable[[torch.nn.Module, Method, int], torch.nn.Module]
 
 # By data set: what a network trained on it should be unsure about.
 OUTSIDE = {"cifar10": "svhn", "mnist": "fashion-mnist", "fashion-mnist": "mnist"}
@@ -138,9 +142,7 @@ def fitted(
     return pb.fit(model, loader, method, epochs=epochs, **options)
 
 
-def sharing_to_fit(
-    a: argparse.Namespace, sets: Sets, model: torch.nn.Module, method: pb.Sharing, target: int
-) -> pb.Sharing:
+def sharing_to_fit(fit: Fit, model: torch.nn.Module, method: pb.Sharing, target: int) -> pb.Sharing:
     """The method whose file is as large as wanted, to a percent: its own estimate is corrected.
 
     Where the size jumps over that percent, the largest file that is not too large.
@@ -149,8 +151,7 @@ def sharing_to_fit(
     for _ in range(8):
         method = replace(method, objective="rate_distortion", target_bytes=wanted)
         trial = replace(method, refresh_norms=False)  # their statistics hardly change the size
-        shared = fitted(a, sets, copy.deepcopy(model), trial, 0, 0).model
-        size = reopened(shared, sets.device)[1].bytes
+        size = file_bytes(fit(copy.deepcopy(model), trial, 0))
         if 0.985 * target <= size <= 0.997 * target:
             return method
         tried.append((size, wanted))
@@ -158,6 +159,12 @@ def sharing_to_fit(
     size, wanted = max((t for t in tried if t[0] <= target), default=min(tried))
     print(f"the file has {size:,} bytes instead of {target:,}", file=sys.stderr)
     return replace(method, target_bytes=wanted)
+
+
+def file_bytes(model: torch.nn.Module) -> int:
+    """What its file takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return pb.save(model, Path(folder) / "model.pocket").bytes
 
 
 def reopened(

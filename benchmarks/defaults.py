@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from record import append_result
+from uci_sets import uci_tables
 
 import pocketbayes as pb
 from pocketbayes.data import ImageSet, MemoryLoader, TableSet, open_dataset, with_validation
@@ -21,17 +22,6 @@ from pocketbayes.models import build_network
 
 UCI = ("energy", "yacht", "bostonHousing", "concrete", "wine-quality-red")
 LRS, STD_LRS = (3e-3, 1e-2), (1e-2, 3e-2)
-
-
-def uci_training_rows(root: Path, name: str, split: int) -> TableSet:
-    with np.load(root / "uci_regression.npz") as file:
-        rows, features = file[f"{name}/data"], file[f"{name}/features"].astype(int)
-        target, test = int(file[f"{name}/target"]), file[f"{name}/test_{split}"].astype(int)
-    train = np.delete(rows, test, axis=0)
-    columns = [{"name": f"x{i}", "mean": 0.0, "std": 1.0} for i in features]
-    preprocess = {"kind": "table", "columns": columns, "target": {"name": "y"}}
-    x, y = (torch.tensor(train[:, i], dtype=torch.float64) for i in (features, target))
-    return TableSet(x, y, preprocess).refitted()
 
 
 def validation_nll(data: ImageSet | TableSet, method: pb.MeanField, epochs: int) -> float:
@@ -65,7 +55,7 @@ def main() -> None:
         method = pb.MeanField(beta=beta, lr=lr, std_lr=std_lr)
         found = {"digits": validation_nll(open_dataset("digits", "train"), method, a.epochs)}
         for name in UCI:
-            parts = [uci_training_rows(a.root, name, split) for split in a.splits]
+            parts = [uci_tables(a.root, name, split)[0] for split in a.splits]
             found[name] = float(np.mean([validation_nll(p, method, a.epochs) for p in parts]))
         append_result(
             "defaults", beta=beta, lr=lr, std_lr=std_lr, epochs=a.epochs, splits=a.splits, nll=found

@@ -9,11 +9,12 @@ on sizes only. Rows alternate, so that a machine that slows down slows all of th
 
 import argparse
 import copy
-import time
+from functools import partial
 
 import torch
 from record import append_result
 from stage_two import drawn_
+from timing import seconds
 
 import pocketbayes as pb
 from pocketbayes.methods import Beginning
@@ -31,14 +32,15 @@ def main() -> None:
     models = {name: model.to(device) for name, model in variants(a.model).items()}
     x = torch.randn(a.images, 3, 32, 32, device=device)
     x = x.contiguous(memory_format=torch.channels_last)
-    seconds: dict[str, list[float]] = {name: [] for name in models}
+    times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(a.repeats + 1):
         for name, model in models.items():
-            seconds[name].append(timed(model, x, a.samples))
-    for name, times in seconds.items():
+            work = partial(pb.predict, model, x, a.samples)
+            times[name].append(seconds(work, device))
+    for name, found in times.items():
         append_result(
             "inference", model=a.model, row=name, images=a.images, samples=a.samples,
-            median_seconds=sorted(times[1:])[a.repeats // 2],
+            median_seconds=sorted(found[1:])[a.repeats // 2],
         )  # fmt: skip
 
 
@@ -57,19 +59,6 @@ def variants(name: str) -> dict[str, torch.nn.Module]:
         if hasattr(module, "estimator"):
             module.estimator = "lrt"
     return {row: model.eval() for row, model in made.items()}
-
-
-def timed(model: torch.nn.Module, x: torch.Tensor, samples: int) -> float:
-    def wait() -> None:
-        if x.is_cuda:
-            torch.cuda.synchronize()
-
-    wait()
-    begin = time.perf_counter()
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
-        pb.predict(model, x, samples)
-    wait()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import shlex
 from dataclasses import dataclass
 
+from uci_sets import UCI_SETS
+
 
 @dataclass(frozen=True)
 class Job:
@@ -200,6 +202,10 @@ _SIDE_BY_SIDE = tuple(
     "150000 --chain-bytes 40000",
     "side_by_side", 23, 900, (0,),
 )  # fmt: skip
+_REGRESSIONS = tuple(
+    job for name in UCI_SETS
+    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 69, 750)
+)  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: the data cannot be had here"
 _NO_IMAGENET = "ImageNet: the data cannot be had here"
 
@@ -252,4 +258,5 @@ TABLES = {
                    (*_CHAIN, *_RATE_DISTORTION)),
     "baselines": Table("what a user would take instead", _BASELINES),
     "side-by-side": Table("every method on the same network, data and epochs", _SIDE_BY_SIDE),
+    "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

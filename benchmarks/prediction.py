@@ -7,12 +7,11 @@ Images are drawn: time depends on sizes only. Nothing else should run meanwhile.
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from record import append_result
+from timing import own_prediction_seconds
 
 import pocketbayes as pb
 
@@ -30,25 +29,12 @@ def main() -> None:
         summary = pb.inspect(path)
         model = pb.load(path).to(device, memory_format=torch.channels_last)
         x = torch.randn(a.images, *summary.options["input_shape"], device=device)
-        spent = fastest(lambda count, m=model, x=x: pb.predict(m, x, count), a, device)
+        spent = own_prediction_seconds(model, x, a.samples, repeats=a.repeats)
         append_result(
             a.table, file=path.name, model=summary.network, estimator=summary.estimator,
             families=summary.families, file_bytes=summary.bytes, images=a.images,
             samples=a.samples, predict_seconds=spent,
         )  # fmt: skip
-
-
-def fastest(predict: Callable[[int], object], a: argparse.Namespace, device: str) -> float:
-    """Seconds of the fastest repetition."""
-    times = []
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        for count in (min(2, a.samples), *[a.samples] * a.repeats):
-            begin = time.perf_counter()
-            predict(count)
-            if device == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - begin)
-    return min(times[1:])
 
 
 if __name__ == "__main__":

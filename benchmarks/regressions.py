@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 import torch
-from defaults import uci_training_rows
 from record import append_result
+from uci_sets import uci_tables
 
 import pocketbayes as pb
 from pocketbayes.data import MemoryLoader, TableSet, open_dataset, with_validation
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=60)
     a = parser.parse_args()
     sets = {name: open_dataset(name, "train") for name in ("friedman", "sparse-linear")}
-    sets |= {n: uci_training_rows(a.root, n, 0) for n in ("energy", "bostonHousing", "yacht")}
+    sets |= {n: uci_tables(a.root, n, 0)[0] for n in ("energy", "bostonHousing", "yacht")}
     for beta, prior_std in SETTINGS:
         found = {name: measured(data, beta, prior_std, a.epochs) for name, data in sets.items()}
         append_result(

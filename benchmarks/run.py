@@ -117,7 +117,7 @@ def placed(job: Job, folders: dict[str, Path]) -> list[str]:
 # What tells the rows of one command and seed apart.
 TELLING = (
     "row", "method", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
-    "corruption", "severity", "std_bits",
+    "corruption", "severity", "std_bits", "set", "split",
 )  # fmt: skip
 
 

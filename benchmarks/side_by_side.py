@@ -13,179 +13,20 @@ their own. Seconds of training are those of the whole way.
 """
 
 import argparse
-import copy
 import re
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings, sharing_to_fit
+from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
+from families import FAMILIES, Bench, Made, add_arguments
 from record import append_result
-from torch import Tensor, nn
+from timing import own_prediction_seconds
+from torch import nn
 
-import pocketbayes as pb
 from pocketbayes.data import MemoryLoader
 from pocketbayes.methods import Method
 from pocketbayes.models import build_network
-
-INT8_STD_BITS = 4
-
-
-class Made(NamedTuple):
-    """A model, what it is called, and the seconds of training behind it."""
-
-    row: str
-    model: nn.Module
-    seconds: float
-    predictives: tuple[str | None, ...] = (None,)
-
-
-class Bench(NamedTuple):
-    """What all methods have in common."""
-
-    a: argparse.Namespace
-    sets: Sets
-    seed: int
-
-    def network(self, estimator: str = "lrt", **options: Any) -> nn.Module:
-        """The same beginning for every method."""
-        torch.manual_seed(self.seed)
-        net = build_network(
-            self.a.model, input_shape=self.sets.train.preprocess["shape"], **options
-        )
-        net = net.to(self.sets.device, memory_format=torch.channels_last)
-        known = {"prior_std": self.a.prior_std, "std_init": self.a.std_init}
-        return pb.bayesianize_(net, estimator=estimator, **known)
-
-    def trained(self, model: nn.Module, method: Method, epochs: int) -> tuple[nn.Module, float]:
-        """The model after some epochs, and the seconds they took."""
-        torch.compiler.reset()  # compiled code fits one kind of weights
-        begin = time.perf_counter()
-        model = fitted(self.a, self.sets, model, method, epochs, self.seed).model
-        if self.sets.device == "cuda":
-            torch.cuda.synchronize()
-        return model, time.perf_counter() - begin
-
-    def rates(self) -> dict[str, Any]:
-        """Settings of every optimiser."""
-        a = self.a
-        return {"optimizer": a.optimizer, "lr": a.lr, "weight_decay": a.weight_decay}
-
-    def stds(self, beta: float) -> dict[str, Any]:
-        """Those of methods that train stds."""
-        return self.rates() | {"beta": beta, "std_lr": self.a.std_lr, "std_init": self.a.std_init}
-
-    def tuned(
-        self, model: nn.Module, density: float, by: str, beta: float
-    ) -> tuple[nn.Module, float]:
-        """What is left after pruning, trained on, and the seconds that took."""
-        known = self.stds(beta) | {"lr": self.a.tune_lr, "warmup": 0.0}
-        model = pb.prune_(model, density, by=by)
-        return self.trained(model, pb.MeanField(**known), self.a.tune_epochs)
-
-    def shared(
-        self, model: nn.Module, beta: float, target: int | None = None
-    ) -> tuple[nn.Module, float]:
-        """The model with weights that share a table, trained on: a mixture, or made to fit."""
-        a = self.a
-        known = {"beta": beta, "lr": a.share_lr, "std_lr": a.share_std_lr, "weight_decay": 0.0}
-        method = pb.Sharing(components=a.components, **known)
-        begin = time.perf_counter()
-        if target is not None:
-            method = sharing_to_fit(a, self.sets, model, method, target)
-        spent = time.perf_counter() - begin
-        model, seconds = self.trained(copy.deepcopy(model), method, a.share_epochs)
-        return model, spent + seconds
-
-
-def deterministic(bench: Bench) -> Iterator[Made]:
-    method = pb.Deterministic(**bench.rates())
-    yield Made("deterministic", *bench.trained(bench.network(), method, bench.a.epochs))
-
-
-def mc_dropout(bench: Bench) -> Iterator[Made]:
-    net = bench.network(dropout=bench.a.dropout)
-    method = pb.MCDropout(**bench.rates())
-    yield Made("MC dropout", *bench.trained(net, method, bench.a.epochs))
-
-
-def deep_ensemble(bench: Bench) -> Iterator[Made]:
-    method = pb.DeepEnsemble(members=bench.a.members, **bench.rates())
-    row = f"ensemble of {bench.a.members}"
-    yield Made(row, *bench.trained(bench.network(), method, bench.a.epochs))
-
-
-def bayes_by_backprop(bench: Bench) -> Iterator[Made]:
-    method = pb.MeanField(**bench.stds(bench.a.beta))
-    model, seconds = bench.trained(bench.network("weight"), method, bench.a.epochs)
-    yield Made("Bayes by Backprop", model, seconds)
-
-
-def mean_field(bench: Bench) -> Iterator[Made]:
-    """Mean-field VI, and what is made of its network afterwards."""
-    a = bench.a
-    method = pb.MeanField(**bench.stds(a.beta))
-    parent, spent = bench.trained(bench.network(), method, a.epochs)
-    yield Made("mean-field", parent, spent, ("lrt", "weight"))
-    packed = copy.deepcopy(parent)
-    pb.quantize_(packed, std_bits=INT8_STD_BITS)
-    yield Made(f"mean-field, int8 means, {INT8_STD_BITS}-bit stds", packed, spent)
-    model, seconds = bench.shared(parent, a.beta)
-    yield Made("mean-field, shared: mixture", model, spent + seconds)
-    model, seconds = bench.shared(parent, a.beta, a.target_bytes)
-    yield Made("mean-field, shared: rate-distortion", model, spent + seconds)
-    for density in a.prune:
-        model, seconds = bench.tuned(copy.deepcopy(parent), density, "snr", a.beta)
-        yield Made(f"mean-field, pruned to {density:.3g}", model, spent + seconds)
-
-
-def rigl(bench: Bench) -> Iterator[Made]:
-    for density in bench.a.prune:
-        method = pb.RigL(density=density, **bench.rates())
-        model, seconds = bench.trained(bench.network(), method, bench.a.epochs)
-        yield Made(f"RigL {density:.3g}", model, seconds)
-
-
-def subspace(bench: Bench) -> Iterator[Made]:
-    for density in bench.a.density:
-        yield Made(f"subspace {density:.3g}", *_subspace(bench, density), ("weight", "lrt"))
-
-
-def _subspace(bench: Bench, density: float) -> tuple[nn.Module, float]:
-    method = pb.Subspace(density=density, **bench.stds(bench.a.sparse_beta))
-    return bench.trained(bench.network("weight"), method, bench.a.epochs)
-
-
-def spike_slab(bench: Bench) -> Iterator[Made]:
-    """Switches from the start; what is left of the network is trained on."""
-    a = bench.a
-    method = pb.SpikeSlab(inclusion=a.inclusion, **bench.stds(a.beta))
-    parent, spent = bench.trained(bench.network(), method, a.epochs)
-    for density in a.prune:
-        model, seconds = bench.tuned(copy.deepcopy(parent), density, "inclusion", a.beta)
-        yield Made(f"spike-and-slab {density:.3g}", model, spent + seconds)
-
-
-def chain(bench: Bench) -> Iterator[Made]:
-    """A sparse subspace, pruned step by step, whose weights then share a table."""
-    a = bench.a
-    first, *later = a.chain
-    model, spent = _subspace(bench, first)
-    for density in later:
-        model, seconds = bench.tuned(model, density, "snr", a.chain_beta)
-        spent += seconds
-        yield Made(f"chain, pruned to {density:.3g}", model, spent)
-    model, seconds = bench.shared(model, a.chain_beta, a.chain_bytes)
-    yield Made("chain, shared", model, spent + seconds)
-
-
-FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {
-    "deterministic": deterministic, "mc-dropout": mc_dropout, "deep-ensemble": deep_ensemble,
-    "bayes-by-backprop": bayes_by_backprop, "mean-field": mean_field, "rigl": rigl,
-    "subspace": subspace, "spike-slab": spike_slab, "chain": chain,
-}  # fmt: skip
 
 
 def main() -> None:
@@ -195,37 +36,36 @@ def main() -> None:
         for family in a.families:
             if sets.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
-            for made in FAMILIES[family](Bench(a, sets, seed)):
+            for made in FAMILIES[family](bench(a, sets, seed)):
                 report(a, sets, made, {"family": family, "row": made.row, "seed": seed})
 
 
 def arguments() -> argparse.Namespace:
     made = parser(__doc__)
-    made.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    add_arguments(made)
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
-    made.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
-    made.add_argument("--sparse-beta", type=float, default=0.01, help="of subspaces")
-    made.add_argument("--density", nargs="+", type=float, default=[0.1, 0.05, 0.02, 0.01])
-    made.add_argument("--prune", nargs="+", type=float, default=[0.05], help="also of RigL")
     made.add_argument("--tune-epochs", type=int, default=20, help="after each pruning")
-    made.add_argument("--tune-lr", type=float, default=0.1)
-    made.add_argument("--inclusion", type=float, default=0.05)
-    made.add_argument("--dropout", type=float, default=0.1)
-    made.add_argument("--members", type=int, default=5)
-    made.add_argument("--components", type=int, default=2000, help="of a table, at most")
-    made.add_argument("--target-bytes", type=int, default=990_000, help="by rate and distortion")
-    made.add_argument("--chain", nargs="+", type=float, default=[0.1, 0.06, 0.035])
-    made.add_argument("--chain-beta", type=float, default=0.01)
-    made.add_argument("--chain-bytes", type=int, default=490_000)
     made.add_argument("--share-epochs", type=int, default=5)
-    made.add_argument("--share-lr", type=float, default=1e-4)
-    made.add_argument("--share-std-lr", type=float, default=1e-3)
     made.add_argument("--timed-images", type=int, default=1024)
     made.add_argument("--files", type=Path, help="folder where the models stay")
     a = made.parse_args()
     if a.files:
         a.files.mkdir(exist_ok=True, parents=True)
     return a
+
+
+def bench(a: argparse.Namespace, sets: Sets, seed: int) -> Bench:
+    """Networks for these images, and how they are trained."""
+
+    def build(**options: Any) -> nn.Module:
+        net = build_network(a.model, input_shape=sets.train.preprocess["shape"], **options)
+        return net.to(sets.device, memory_format=torch.channels_last)
+
+    def fit(model: nn.Module, method: Method, epochs: int) -> nn.Module:
+        torch.compiler.reset()  # compiled code fits one kind of weights
+        return fitted(a, sets, model, method, epochs, seed).model
+
+    return Bench(a, seed, build, fit, sets.device)
 
 
 def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any]) -> None:
@@ -240,8 +80,9 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
     known |= {"weights": size.weights, "active_weights": size.active_weights}
     known |= {"file_bytes": size.bytes, "train_seconds": made.seconds}
     table = "side_by_side_search" if a.validation else "side_by_side"
+    x = next(iter(MemoryLoader(sets.test.dataset, a.timed_images)))[0]
     for predictive in made.predictives:
-        spent = prediction_seconds(a, stored, sets, predictive)
+        spent = own_prediction_seconds(stored, x, a.samples, predictive)
         found = measure(a, stored, sets, predictive)
         append_result(table, **known, predict_seconds=spent, **found)
 
@@ -250,27 +91,6 @@ def file_name(a: argparse.Namespace, row: str, seed: int) -> str:
     """Of a row's model, without signs that a shell would take for its own."""
     plain = re.sub(r"[^a-z0-9.]+", "-", row.lower())
     return f"{a.model}-{a.data}-{plain}-{seed}{'-search' * a.validation}.pocket"
-
-
-def prediction_seconds(
-    a: argparse.Namespace, model: nn.Module, sets: Sets, predictive: str | None
-) -> float:
-    """The faster of two predictions after one that does not count."""
-    images = MemoryLoader(sets.test.dataset, a.timed_images)
-    x = next(iter(images))[0]
-    times = [_seconds(model, x, a.samples, predictive, sets.device) for _ in range(3)]
-    return min(times[1:])
-
-
-def _seconds(
-    model: nn.Module, x: Tensor, samples: int, predictive: str | None, device: str
-) -> float:
-    begin = time.perf_counter()
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        pb.predict(model, x, samples, estimator=predictive)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

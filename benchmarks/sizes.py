@@ -112,8 +112,12 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
     known |= {"settings": settings(a), "model": a.model, "seed": seed_of(path)}
     known |= {"parent_bytes": path.stat().st_size}  # tells parents of one name apart
     begin = time.perf_counter()
-    method = sharing_to_fit(a, sets, opened(path, sets), sharing(a), target)
-    model = fitted(a, sets, opened(path, sets), method, 0, 0).model
+
+    def fit(model: torch.nn.Module, method: Method, epochs: int) -> torch.nn.Module:
+        return fitted(a, sets, model, method, epochs, 0).model
+
+    method = sharing_to_fit(fit, opened(path, sets), sharing(a), target)
+    model = fit(opened(path, sets), method, 0)
     known |= {"share_seconds": time.perf_counter() - begin, "rate_target": method.target_bytes}
     name = f"{path.stem}-{target}"
     report(a, sets, model, a.files / f"{name}-shared.pocket", known | {"stage": "shared"})

@@ -22,6 +22,7 @@ from pages.others import corruptions, peers
 from pages.pruning import pruning
 from pages.sharing import sharing
 from pages.side_by_side import side_by_side
+from pages.side_by_side_uci import side_by_side_uci
 from pages.spike_slab import exact_inclusion, selection
 from pages.subspace import subspace
 from pages.training import baselines, defaults, demo, dense_vi, regressions
@@ -36,9 +37,10 @@ BEGIN, END = "<!-- From here on written by benchmarks/tables.py -->", "<!-- to h
 
 # In the order of the page; a part whose results file is missing is left out.
 PARTS = (
-    demo, side_by_side, baselines, peers, subspace, corruptions, sharing, selection,
-    exact_inclusion, pruning, uci, switch_update, dense_vi, pocket_file, sizes, rate_curve, fuzz,
-    exchange, mixture, stage_two, costs, data_speed, inference, prediction, defaults, regressions,
+    demo, side_by_side, side_by_side_uci, baselines, peers, subspace, corruptions, sharing,
+    selection, exact_inclusion, pruning, uci, switch_update, dense_vi, pocket_file, sizes,
+    rate_curve, fuzz, exchange, mixture, stage_two, costs, data_speed, inference, prediction,
+    defaults, regressions,
 )  # fmt: skip
 
 

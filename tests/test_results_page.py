@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import tables  # noqa: E402
-from pages import common, costs, headline, side_by_side  # noqa: E402
+from pages import common, costs, headline, side_by_side, side_by_side_uci  # noqa: E402
 
 
 def test_what_is_written_is_what_the_results_say():
@@ -186,3 +186,26 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
     results("prediction", timed | {"command": "python prediction.py", "commit": "c"})
     assert "| 12.3 s |" in side_by_side.side_by_side()
     assert "| Pocket, 2 cores | lenet5 | a.pocket | 9 | lrt |" in costs.prediction()
+
+
+def test_methods_on_regressions_are_ranked_set_by_set(results):
+    def row(name, where, nll, split=0):
+        settings = {"hidden": [8], "samples": 30, "sets": [where]}
+        known = {"row": name, "set": where, "split": split, "settings": settings, "estimator": "x"}
+        known |= {"measured_on": "test", "hardware": "H", "commit": "c", "command": "python u.py"}
+        costs = dict.fromkeys(("coverage_90", "train_seconds", "predict_seconds"), 0.5)
+        costs |= {"active_weights": 7, "file_bytes": 9, "rmse": 1.0}
+        return known | costs | {"nll": nll}
+
+    results(
+        "side_by_side_uci", row("a", "yacht", 9.0), row("a", "yacht", 1.0),
+        row("a", "yacht", 3.0, 1), row("b", "yacht", 1.5), row("b", "yacht", 2.0, 1),
+        row("a", "energy", 5.0), row("b", "energy", 6.0), row("c", "energy", 6.0),
+    )  # fmt: skip
+    page = side_by_side_uci.side_by_side_uci()
+    assert "| a | x | 2 x 1 to 2 | 1.5 | 1.8 |" in page  # of 2: second; of 3: first
+    assert "| b | x | 2 x 1 to 2 | 1.8 | 1.8 |" in page  # first; second and third at once
+    assert "| c | x | 1 x 1 | 2.5 | 2.0 |" in page
+    nll = page.split("### NLL")[1].split("###")[0]
+    assert "| a | x | 5.00 | 2.00 ± 1.00 |" in nll  # of a run that was repeated, the last
+    assert "| c | x | 6.00 |  |" in nll

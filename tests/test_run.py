@@ -98,7 +98,8 @@ def test_jobs_of_several_tables_come_once():
 def test_plans_name_scripts_and_options_that_exist(name):
     for planned in plans.TABLES[name].jobs:
         script = BENCHMARKS / planned.words[0]
-        known = script.read_text() + (BENCHMARKS / "cifar.py").read_text()
+        shared = ("cifar.py", "families.py")
+        known = script.read_text() + "".join((BENCHMARKS / name).read_text() for name in shared)
         options = re.findall(r'add_argument\(\s*"(--[a-z-]+)"', known)
         assert {word for word in planned.words if word.startswith("--")} <= set(options)
         table = re.search(r"--table (\S+)", " ".join(planned.words))

@@ -1,6 +1,7 @@
 """UCI regressions: sparse networks against dense ones."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pages.common import Row, grouped, measured, origins, spread, standard_error, table, unusual
@@ -35,9 +36,14 @@ class Contest(NamedTuple):
 
     def shown(self) -> list[str]:
         """Both means and the difference, to three figures or more."""
-        size = sum(self.dense) / len(self.dense)
-        digits = max(2, 2 - math.floor(math.log10(abs(size)))) if size else 2
+        digits = digits_of(self.dense)
         return [spread(values, digits) for values in (self.dense, self.sparse, self.differences)]
+
+
+def digits_of(values: Sequence[float]) -> int:
+    """How many show three figures of their mean, at least two."""
+    size = sum(values) / len(values)
+    return max(2, 2 - math.floor(math.log10(abs(size)))) if size else 2
 
 
 def uci() -> str:

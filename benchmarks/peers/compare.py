@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cifar import Sets, measure, open_sets, parser, reopened, settings, train
 from contestants import CONTESTANTS, Plain, Setting
 from record import append_result
+from timing import own_prediction_seconds, prediction_seconds, wait
 from torch import Tensor
 
 import pocketbayes as pb
@@ -66,7 +67,7 @@ def ours(a: argparse.Namespace, sets: Sets, row: str) -> dict[str, Any]:
         "stored_bytes": size.bytes,
         "train_seconds": cost["train_seconds"],
         "step_seconds": cost["seconds_per_epoch"] / steps,
-        "predict_seconds": timed(lambda: pb.predict(model, x, a.samples), sets.device),
+        "predict_seconds": own_prediction_seconds(model, x, a.samples),
         **measure(a, model, sets),
     }
 
@@ -86,7 +87,9 @@ def theirs(a: argparse.Namespace, sets: Sets, row: str) -> dict[str, Any]:
         "stored_bytes": stored_bytes(peer),
         "train_seconds": spent,
         "step_seconds": step,
-        "predict_seconds": timed(lambda: peer.probs(x, a.samples), sets.device),
+        "predict_seconds": prediction_seconds(
+            lambda count: peer.probs(x, count), a.samples, sets.device
+        ),
         **scores(peer, a, sets),
     }
 
@@ -146,24 +149,6 @@ def _until(count: int, batches: Iterator[Tensor]) -> Iterator[Tensor]:
         seen += len(batch)
         if seen >= count:
             return
-
-
-def timed(work: Any, device: str, repeats: int = 3) -> float:
-    """The fastest of some runs, after one that does not count."""
-    times = []
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        for _ in range(repeats + 1):
-            wait(device)
-            begin = time.perf_counter()
-            work()
-            wait(device)
-            times.append(time.perf_counter() - begin)
-    return min(times[1:])
-
-
-def wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":
