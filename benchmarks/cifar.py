@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import pocketbayes as pb
+from pocketbayes.compression import best_fitting, searched
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
 from pocketbayes.errors import DataError
 from pocketbayes.methods import Method
@@ -143,22 +144,23 @@ def fitted(
 
 
 def sharing_to_fit(fit: Fit, model: torch.nn.Module, method: pb.Sharing, target: int) -> pb.Sharing:
-    """The method whose file is as large as wanted, to a percent: its own estimate is corrected.
+    """The method whose file has at most so many bytes, and nearly as many: its own are corrected.
 
-    Where the size jumps over that percent, the largest file that is not too large.
+    If there is none, that of the smallest file.
     """
-    wanted, tried = target, list[tuple[int, int]]()
-    for _ in range(8):
-        method = replace(method, objective="rate_distortion", target_bytes=wanted)
-        trial = replace(method, refresh_norms=False)  # their statistics hardly change the size
-        size = file_bytes(fit(copy.deepcopy(model), trial, 0))
-        if 0.985 * target <= size <= 0.997 * target:
-            return method
-        tried.append((size, wanted))
-        wanted = max(1, round(wanted + 0.991 * target - size))
-    size, wanted = max((t for t in tried if t[0] <= target), default=min(tried))
-    print(f"the file has {size:,} bytes instead of {target:,}", file=sys.stderr)
-    return replace(method, target_bytes=wanted)
+
+    def to(value: float) -> pb.Sharing:
+        return replace(method, objective="rate_distortion", target_bytes=round(value))
+
+    def measured(value: float) -> int:
+        trial = replace(to(value), refresh_norms=False)  # their statistics hardly change the size
+        return file_bytes(fit(copy.deepcopy(model), trial, 0))
+
+    tried = searched(measured, target, target, 1.0, (target / 20, 2.0 * target), steps=8)
+    best = best_fitting(tried, target) or min(tried, key=lambda t: t.size)
+    if not 0.97 * target <= best.size <= target:
+        print(f"the file has {best.size:,} bytes instead of {target:,}", file=sys.stderr)
+    return to(best.value)
 
 
 def file_bytes(model: torch.nn.Module) -> int:
