@@ -168,9 +168,17 @@ def test_epochs_of_sharing_say_nothing_about_what_was_only_pruned(results):
 
 
 def test_files_of_plain_numbers_are_told_from_coded_ones(results):
-    active = {"active_weights": 1000}
-    results({"file_bytes": 7999} | active, {"file_bytes": 8000, "settings": {"beta": 1}} | active)
+    results(
+        {"file_bytes": 7999, "active_weights": 1000},
+        {"file_bytes": 80_000, "active_weights": 10_000},
+    )
     assert [files.is_coded for files in found()] == [True, False]
+
+
+def test_plain_files_give_way_to_coded_ones_of_their_name(results):
+    coded, plain = {"file_bytes": 7999}, {"file_bytes": 8000, "settings": {"beta": 1}}
+    results(coded | {"active_weights": 1000}, plain | {"active_weights": 1000})
+    assert [files.is_coded for files in found()] == [True]
 
 
 def test_published_sizes_count_what_the_papers_store(results):

@@ -57,14 +57,19 @@ class Files:
 
 
 def measured_files() -> list[Files]:
-    """All kinds of files that were measured on the test set after loading back."""
+    """All kinds of files that were measured on the test set after loading back.
+
+    Of an older format only those that today's has no file like.
+    """
     kept: dict[Any, Row] = {}
     for row in _candidates():
         if _is_shown(row):  # a run that was repeated counts once, as it was last
             kept[_kind(row), row.get("stage"), row.get("parent"), row["seed"]] = row
-    groups = grouped(list(kept.values()), _kind)
-    names = _distinct_names(list(groups.values()))
-    return [_with_stages(name, group) for name, group in zip(names, groups.values(), strict=True)]
+    groups = list(grouped(list(kept.values()), _kind).values())
+    coded = {_name(group[0]) for group in groups if is_coded(group[0])}
+    groups = [g for g in groups if is_coded(g[0]) or _name(g[0]) not in coded]
+    names = _distinct_names(groups)
+    return [_with_stages(name, group) for name, group in zip(names, groups, strict=True)]
 
 
 def deterministic_network() -> Files | None:
