@@ -4,7 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pages.common import Row, grouped, measured, origins, spread, standard_error, table, unusual
+from pages.common import (
+    Row,
+    grouped,
+    hardware,
+    measured,
+    origins,
+    spread,
+    standard_error,
+    table,
+    unusual,
+)
 
 DENSE, SPARSE = "mean-field", "spike-slab"
 FIGURES = ("rmse", "nll")
@@ -56,7 +66,7 @@ def uci() -> str:
             "as long at the same beta: dense VI for a part `first` of all steps, then switches at "
             "`select_beta`, then pruned (through a density of `through` first) and trained on for "
             "the part `tune`. Means and standard errors over splits, in the target's own "
-            f"units; on {test[0]['hardware']}. Differences are sparse - dense, split by "
+            f"units; on {hardware(test)}. Differences are sparse - dense, split by "
             "split. Not worse: their mean is not above 0; within errors: not above so many of its "
             f"standard errors.{_summary(test)}\n\n{_table(test)}"
         )
