@@ -10,8 +10,9 @@ are chosen with `--validation`, whose rows go to a table of their own.
 
 import argparse
 
-from cifar import Sets, measure, open_sets, parser, reopened, settings, train
+from cifar import Sets, measure, open_sets, parser, settings, train
 from record import append_result
+from stored import reopened
 
 from pocketbayes.methods import METHODS
 

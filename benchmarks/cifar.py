@@ -1,16 +1,12 @@
-"""What the image benchmarks share: arguments, data, training, and measuring from the file.
+"""What the image benchmarks share: arguments, data, training and measuring.
 
 DATA holds CIFAR-10 (or MNIST, or Fashion-MNIST) and optionally a set that lies outside of it, in
-any form that `open_dataset` reads. Every record is that of the last epoch; the test set chooses
-nothing.
+any form that `open_dataset` reads. Every record is that of the last epoch: no epoch is chosen.
 """
 
 import argparse
-import copy
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +14,12 @@ from typing import Any
 import torch
 
 import pocketbayes as pb
-from pocketbayes.compression import best_fitting, searched
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
 from pocketbayes.errors import DataError
 from pocketbayes.methods import Method
 from pocketbayes.models import MODELS, build_network
 
 _VALIDATION = 5_000
-
-# A model after so many epochs of a method.
-Fit = Callable[[torch.nn.Module, Method, int], torch.nn.Module]
 
 # By data set: what a network trained on it should be unsure about.
 OUTSIDE = {"cifar10": "svhn", "mnist": "fashion-mnist", "fashion-mnist": "mnist"}
@@ -141,42 +133,6 @@ def fitted(
     loader = MemoryLoader(sets.train, a.batch, shuffle=True, augment=True)
     options = {"seed": seed, "progress": False, "compile": not a.no_compile}
     return pb.fit(model, loader, method, epochs=epochs, **options)
-
-
-def sharing_to_fit(fit: Fit, model: torch.nn.Module, method: pb.Sharing, target: int) -> pb.Sharing:
-    """The method whose file has at most so many bytes, and nearly as many: its own are corrected.
-
-    If there is none, that of the smallest file.
-    """
-
-    def to(value: float) -> pb.Sharing:
-        return replace(method, objective="rate_distortion", target_bytes=round(value))
-
-    def measured(value: float) -> int:
-        trial = replace(to(value), refresh_norms=False)  # their statistics hardly change the size
-        return file_bytes(fit(copy.deepcopy(model), trial, 0))
-
-    tried = searched(measured, target, target, 1.0, (target / 20, 2.0 * target), steps=8)
-    best = best_fitting(tried, target) or min(tried, key=lambda t: t.size)
-    if not 0.97 * target <= best.size <= target:
-        print(f"the file has {best.size:,} bytes instead of {target:,}", file=sys.stderr)
-    return to(best.value)
-
-
-def file_bytes(model: torch.nn.Module) -> int:
-    """What its file takes."""
-    with tempfile.TemporaryDirectory() as folder:
-        return pb.save(model, Path(folder) / "model.pocket").bytes
-
-
-def reopened(
-    model: torch.nn.Module, device: str, path: Path | None = None
-) -> tuple[torch.nn.Module, pb.FileSummary]:
-    """The model as it comes back from its file, which is kept where asked to, and its summary."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = path or Path(folder) / "model.pocket"
-        size = pb.save(model, path)
-        return pb.load(path).to(device), size
 
 
 def measure(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from cifar import Fit, sharing_to_fit
+from stored import Fit, sharing_to_fit
 from timing import wait
 from torch import nn
 
@@ -73,19 +73,21 @@ class Bench(NamedTuple):
         model = pb.prune_(model, density, by=by)
         return self.trained(model, pb.MeanField(**known), self.a.tune_epochs)
 
-    def shared(
-        self, model: nn.Module, beta: float, target: int | None = None
-    ) -> tuple[nn.Module, float]:
-        """The model with weights that share a table, trained on: a mixture, or made to fit."""
+    def sharing(self, beta: float) -> pb.Sharing:
+        """A table for all weights, by the paper's mixture."""
         a = self.a
-        known = {"beta": beta, "lr": a.share_lr, "std_lr": a.share_std_lr, "weight_decay": 0.0}
-        method = pb.Sharing(components=a.components, **known)
+        rates = {"lr": a.share_lr, "std_lr": a.share_std_lr, "weight_decay": 0.0}
+        return pb.Sharing(components=a.components, beta=beta, **rates)
+
+    def shared_to_fit(self, row: str, parent: Made, beta: float, target: int) -> Iterator[Made]:
+        """A table by rate and distortion, trained on, if any file is so small."""
         begin = time.perf_counter()
-        if target is not None:
-            method = sharing_to_fit(self.fit, model, method, target)
-        spent = time.perf_counter() - begin
-        model, seconds = self.trained(copy.deepcopy(model), method, a.share_epochs)
-        return model, spent + seconds
+        method = sharing_to_fit(self.fit, parent.model, self.sharing(beta), target)
+        if method is None:
+            return
+        spent = parent.seconds + time.perf_counter() - begin
+        model, seconds = self.trained(copy.deepcopy(parent.model), method, self.a.share_epochs)
+        yield Made(row, model, spent + seconds)
 
 
 def deterministic(bench: Bench) -> Iterator[Made]:
@@ -120,10 +122,10 @@ def mean_field(bench: Bench) -> Iterator[Made]:
     packed = copy.deepcopy(parent)
     pb.quantize_(packed, std_bits=INT8_STD_BITS)
     yield Made(f"mean-field, int8 means, {INT8_STD_BITS}-bit stds", packed, spent)
-    model, seconds = bench.shared(parent, a.beta)
+    model, seconds = bench.trained(copy.deepcopy(parent), bench.sharing(a.beta), a.share_epochs)
     yield Made("mean-field, shared: mixture", model, spent + seconds)
-    model, seconds = bench.shared(parent, a.beta, a.target_bytes)
-    yield Made("mean-field, shared: rate-distortion", model, spent + seconds)
+    row = "mean-field, shared: rate-distortion"
+    yield from bench.shared_to_fit(row, Made("", parent, spent), a.beta, a.target_bytes)
     for density in a.prune:
         model, seconds = bench.tuned(copy.deepcopy(parent), density, "snr", a.beta)
         yield Made(f"mean-field, pruned to {density:.3g}", model, spent + seconds)
@@ -165,8 +167,8 @@ def chain(bench: Bench) -> Iterator[Made]:
         model, seconds = bench.tuned(model, density, "snr", a.chain_beta)
         spent += seconds
         yield Made(f"chain, pruned to {density:.3g}", model, spent)
-    model, seconds = bench.shared(model, a.chain_beta, a.chain_bytes)
-    yield Made("chain, shared", model, spent + seconds)
+    thin = Made("", model, spent)
+    yield from bench.shared_to_fit("chain, shared", thin, a.chain_beta, a.chain_bytes)
 
 
 FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {

@@ -16,8 +16,9 @@ from typing import Any
 
 import recurrent  # noqa: F401  (adds the network "lstm")
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
+from cifar import Sets, fitted, measure, open_sets, parser, settings
 from record import append_result
+from stored import reopened
 
 import pocketbayes as pb
 from pocketbayes.methods import Method

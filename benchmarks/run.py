@@ -24,6 +24,7 @@ from typing import Any
 from plans import TABLES, Job
 from record import RESULTS
 
+PARTIAL = ("--seeds", "--seed", "--splits", "--from-split", "--families")  # rows tell the rest
 Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 
@@ -147,14 +148,14 @@ def rows_of(table: str) -> Iterator[dict[str, Any]]:
 
 
 def understood(words: Sequence[str]) -> tuple[str, Arguments]:
-    """Script and arguments in no order, without seeds; folders are all DATA."""
+    """Script and arguments in no order, but for which part is run; folders are all DATA."""
     groups: list[list[str]] = []
     for word in words[1:]:
         if word.startswith("--"):
             groups.append([word])
         else:
             groups[-1].append(_anywhere(word))
-    kept = (g for g in groups if g[0] not in ("--seeds", "--seed"))
+    kept = (g for g in groups if g[0] not in PARTIAL)
     return Path(words[0]).name, frozenset((g[0], tuple(g[1:])) for g in kept)
 
 

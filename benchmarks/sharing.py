@@ -19,8 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
+from cifar import Sets, fitted, measure, open_sets, parser, settings
 from record import append_result
+from stored import reopened
 
 import pocketbayes as pb
 from pocketbayes.commands.opening import normalised_as, with_weights

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, reopened, settings
+from cifar import Sets, fitted, measure, open_sets, parser, settings
 from families import FAMILIES, Bench, Made, add_arguments
 from record import append_result
+from stored import reopened
 from timing import own_prediction_seconds
 from torch import nn
 

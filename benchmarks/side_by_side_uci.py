@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import reopened
 from families import FAMILIES, Bench, Made, add_arguments
 from record import append_result
+from stored import reopened
 from timing import own_prediction_seconds
 from torch import nn
 from uci_sets import UCI_SETS, uci_tables
@@ -66,7 +66,8 @@ def arguments() -> argparse.Namespace:
     add_arguments(made)
     made.set_defaults(
         optimizer="adamw", tune_lr=1e-2, sparse_beta=0.3, chain_beta=0.3, inclusion=0.1,
-        components=256, target_bytes=7_000, chain_bytes=4_200, share_lr=1e-3,
+        components=256, target_bytes=7_000, share_lr=1e-3, chain=[0.3, 0.2, 0.1],
+        chain_bytes=4_800,
     )  # fmt: skip
     return made.parse_args()
 

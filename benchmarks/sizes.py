@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, settings, sharing_to_fit, train
+from cifar import Sets, fitted, measure, open_sets, parser, settings, train
 from record import append_result
+from stored import sharing_to_fit
 
 import pocketbayes as pb
 from pocketbayes.methods import METHODS, Method
@@ -117,6 +118,8 @@ def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None
         return fitted(a, sets, model, method, epochs, 0).model
 
     method = sharing_to_fit(fit, opened(path, sets), sharing(a), target)
+    if method is None:
+        return
     model = fit(opened(path, sets), method, 0)
     known |= {"share_seconds": time.perf_counter() - begin, "rate_target": method.target_bytes}
     name = f"{path.stem}-{target}"

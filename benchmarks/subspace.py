@@ -13,8 +13,9 @@ import argparse
 import itertools
 
 import torch
-from cifar import Sets, measure, open_sets, parser, reopened, settings, train
+from cifar import Sets, measure, open_sets, parser, settings, train
 from record import append_result
+from stored import reopened
 
 import pocketbayes as pb
 from pocketbayes.flags import options_in

@@ -20,9 +20,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cifar import Sets, measure, open_sets, parser, reopened, settings, train
+from cifar import Sets, measure, open_sets, parser, settings, train
 from contestants import CONTESTANTS, Plain, Setting
 from record import append_result
+from stored import reopened
 from timing import own_prediction_seconds, prediction_seconds, wait
 from torch import Tensor
 
