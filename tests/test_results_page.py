@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import tables  # noqa: E402
-from pages import common, costs, headline, side_by_side, side_by_side_uci  # noqa: E402
+from pages import common, costs, headline, side_by_side, side_by_side_uci, uci  # noqa: E402
 
 
 def test_what_is_written_is_what_the_results_say():
@@ -49,13 +49,13 @@ METHOD = "Subspace, 95% sparse"
 def test_means_and_standard_errors_are_over_seeds(results):
     results("subspace", *(subspace_row(seed, a) for seed, a in enumerate((0.94, 0.95, 0.96))))
     cells = line_of(headline.headline(), METHOD)
-    assert cells[3:5] == ["3", "95.00 ± 0.58"]  # .01 / sqrt(3)
+    assert cells[4:6] == ["3", "95.00 ± 0.58"]  # .01 / sqrt(3)
     assert cells[-1] == "yes"
 
 
 def test_a_run_that_was_repeated_counts_once_as_it_was_last(results):
     results("subspace", subspace_row(0, 0.5), subspace_row(0, 0.94))
-    assert line_of(headline.headline(), METHOD)[3:5] == ["1", "94.00"]
+    assert line_of(headline.headline(), METHOD)[4:6] == ["1", "94.00"]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_what_a_paper_has_and_we_have_not_is_said(results, figures, said):
 )
 def test_other_runs_do_not_count(results, other):
     results("subspace", subspace_row(0, 0.94), subspace_row(0, 0.1, **other))
-    assert line_of(headline.headline(), METHOD)[3:5] == ["1", "94.00"]
+    assert line_of(headline.headline(), METHOD)[4:6] == ["1", "94.00"]
 
 
 def test_sizes_of_two_formats_are_not_mixed(results):
     plain, coded = subspace_row(0, 0.94), subspace_row(1, 0.94, file_bytes=1_100_000)
     results("subspace", plain, coded)
-    assert line_of(headline.headline(), METHOD)[9] == "1,100,000"
+    assert line_of(headline.headline(), METHOD)[10] == "1,100,000"
     results("subspace", plain)
-    assert line_of(headline.headline(), METHOD)[9] == "8,000,000 (plain)"
+    assert line_of(headline.headline(), METHOD)[10] == "8,000,000 (plain)"
 
 
 def test_a_shared_file_counts_if_its_parent_does(results):
@@ -110,9 +110,9 @@ def test_a_shared_file_counts_if_its_parent_does(results):
                  file_bytes=980_000, parent="mean-field-0", parent_bytes=6_000_001)  # fmt: skip
     name = "Sharing, rate and distortion"
     results("sizes", row(), shared)
-    assert line_of(headline.headline(), name)[3] == "1"
+    assert line_of(headline.headline(), name)[4] == "1"
     results("sizes", row(), shared | {"parent_bytes": 5_000_000})
-    assert line_of(headline.headline(), name)[3] == "0"
+    assert line_of(headline.headline(), name)[4] == "0"
 
 
 def test_rows_that_are_missing_are_named(results):
@@ -121,29 +121,48 @@ def test_rows_that_are_missing_are_named(results):
     short = page.split("Fewer than 3 seeds so far:")[1].split("\n")[0]
     assert "Sharing, mixture (resnet20, cifar10)" in short
     assert METHOD not in short
-    assert line_of(page, "deterministic")[4] == "not measured yet"
+    assert line_of(page, "deterministic")[5] == "not measured yet"
+
+
+def chain_row(pruned, target, size, accuracy, seed=0, beta=0.01):
+    parent = f"subspace-0.1-0{pruned}" if seed == 0 else f"subspace-0.1-{seed}{pruned}"
+    known = {"row": "rate-distortion", "stage": "shared", "parent": parent, "seed": seed}
+    known |= {"target_bytes": target, "file_bytes": size, "active_weights": 558_218}
+    known |= {"nll": 0.2, "ece": 0.0123, "accuracy": accuracy, "estimator": "weight"}
+    return known | {"settings": {"model": "resnet18", "beta": beta}}
+
+
+THICK, THIN = "-pruned-0.06", "-pruned-0.06-pruned-0.035"
 
 
 def test_the_readme_shows_the_smallest_file_of_todays_format(results):
-    def shared(target, size, accuracy, seed=0):
-        known = {
-            "row": "rate-distortion",
-            "stage": "shared",
-            "parent": "subspace-0.1-0-pruned-0.06",
-        }
-        figures = {"nll": 0.2, "ece": 0.0123, "accuracy": accuracy, "active_weights": 600_000}
-        known |= {"target_bytes": target, "seed": seed, "estimator": "weight"}
-        known |= {"settings": {"model": "resnet18"}}
-        return known | figures | {"file_bytes": size}
-
-    results("sizes", shared(890_000, 880_000, 0.95), shared(490_000, 480_000, 0.94),
-            shared(490_000, 484_000, 0.96, seed=1))  # fmt: skip
+    results(
+        "sizes", chain_row(THICK, 890_000, 880_000, 0.95), chain_row(THIN, 490_000, 480_000, 0.94),
+        chain_row(THIN, 490_000, 484_000, 0.96, seed=1),
+    )  # fmt: skip
     results("subspace", subspace_row(0, 0.95, active_weights=10_000, file_bytes=100_000))
-    said = headline.in_short()
-    assert "in 482 kB: 95.0%" in said
+    said = " ".join(headline.in_short().split())
+    assert "in 482 kB: 5.0% of its weights are left" in said
+    assert "It gets 95.0%" in said
     assert "error of 0.012" in said
     assert "mean of 2 seeds" in said
+    assert "| chain, smaller | 200 + 60 + 60 | 95.00 ± 1.00 |" in said
     assert METHOD not in said  # more bytes than its plain numbers: an older format
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        chain_row(THICK, 490_000, 480_000, 0.1),  # pruned less
+        chain_row(THIN, 890_000, 480_000, 0.1),
+        chain_row(THIN, 490_000, 480_000, 0.1, beta=0.02),
+        chain_row(THIN, 490_000, 480_000, 0.1) | {"stage": "trained on"},
+        chain_row(THIN, 490_000, 480_000, 0.1) | {"parent": f"subspace-0.1-1{THIN}"},
+    ],
+)
+def test_other_chains_do_not_count(results, other):
+    results("sizes", chain_row(THIN, 490_000, 480_000, 0.94), other)
+    assert line_of(headline.headline(), "chain, smaller")[4:6] == ["1", "94.00"]
 
 
 def test_methods_are_shown_by_network_and_data(results):
@@ -188,24 +207,63 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
     assert "| Pocket, 2 cores | lenet5 | a.pocket | 9 | lrt |" in costs.prediction()
 
 
-def test_methods_on_regressions_are_ranked_set_by_set(results):
-    def row(name, where, nll, split=0):
-        settings = {"hidden": [8], "samples": 30, "sets": [where]}
-        known = {"row": name, "set": where, "split": split, "settings": settings, "estimator": "x"}
-        known |= {"measured_on": "test", "hardware": "H", "commit": "c", "command": "python u.py"}
-        costs = dict.fromkeys(("coverage_90", "train_seconds", "predict_seconds"), 0.5)
-        costs |= {"active_weights": 7, "file_bytes": 9, "rmse": 1.0}
-        return known | costs | {"nll": nll}
+def uci_row(name, where, nll, split=0, family="mean-field", **settings):
+    known = {"hidden": [8], "samples": 30, "sets": [where], "steps": 3, "tune_steps": 2}
+    known |= {"share_steps": 1, "beta": 0.3, "chain": [0.5]} | settings
+    row = {"row": name, "set": where, "split": split, "settings": known, "estimator": "x"}
+    row |= {"measured_on": "test", "hardware": "H", "commit": "c", "command": "python u.py"}
+    row |= {"coverage_90": 0.91, "train_seconds": 12, "predict_seconds": 0.345}
+    row |= {"active_weights": 7777, "file_bytes": 999, "family": family}
+    return row | {"nll": nll, "rmse": 10 - nll}
 
+
+def test_methods_on_regressions_are_ranked_set_by_set(results):
     results(
-        "side_by_side_uci", row("a", "yacht", 9.0), row("a", "yacht", 1.0),
-        row("a", "yacht", 3.0, 1), row("b", "yacht", 1.5), row("b", "yacht", 2.0, 1),
-        row("a", "energy", 5.0), row("b", "energy", 6.0), row("c", "energy", 6.0),
+        "side_by_side_uci", uci_row("a", "yacht", 9.0), uci_row("a", "yacht", 1.0),
+        uci_row("a", "yacht", 3.0, 1), uci_row("b", "yacht", 1.5), uci_row("b", "yacht", 2.0, 1),
+        uci_row("a", "energy", 5.0), uci_row("b", "energy", 6.0), uci_row("c", "energy", 6.0),
     )  # fmt: skip
     page = side_by_side_uci.side_by_side_uci()
-    assert "| a | x | 2 x 1 to 2 | 1.5 | 1.8 |" in page  # of 2: second; of 3: first
-    assert "| b | x | 2 x 1 to 2 | 1.8 | 1.8 |" in page  # first; second and third at once
-    assert "| c | x | 1 x 1 | 2.5 | 2.0 |" in page
-    nll = page.split("### NLL")[1].split("###")[0]
+    costs = "0.910 | 7,777 | 999 | 12 s | 0.345 s |"
+    # In NLL: of 2 the second, of 3 the first; in RMSE the reverse. Equal ones share their places.
+    assert f"| a | x | 2 x 1 to 2 | 1.5 | 2.0 | {costs}" in page
+    assert f"| b | x | 2 x 1 to 2 | 1.8 | 1.8 | {costs}" in page
+    assert f"| c | x | 1 x 1 | 2.5 | 1.5 | {costs}" in page
+    nll, rmse = page.split("### ")[1:]
     assert "| a | x | 5.00 | 2.00 ± 1.00 |" in nll  # of a run that was repeated, the last
     assert "| c | x | 6.00 |  |" in nll
+    assert "| a | x | 5.00 | 8.00 ± 1.00 |" in rmse
+
+
+def test_regressions_of_other_settings_are_other_lines(results):
+    results(
+        "side_by_side_uci", uci_row("a", "yacht", 1.0), uci_row("a", "yacht", 2.0, beta=1),
+        uci_row("b", "yacht", 1.0, chain=[0.1]), uci_row("b", "yacht", 3.0, split=1),
+        uci_row("c", "yacht", 1.0, family="chain"),
+        uci_row("c", "yacht", 1.0, family="chain", chain=[0.1]),
+    )  # fmt: skip
+    page = side_by_side_uci.side_by_side_uci()
+    assert "| a beta=0.3 | x | 1 x 1 |" in page
+    assert "| a beta=1 | x | 1 x 1 |" in page
+    assert "| b | x | 1 x 2 |" in page  # a chain's settings are nothing to it
+    assert "| c chain=[0.1] | x |" in page
+    assert "rank of 5, NLL" in page
+
+
+def test_a_search_on_regressions_stands_apart(results):
+    searched = uci_row("a", "yacht", 1.0) | {"measured_on": "validation"}
+    results("side_by_side_uci_search", searched)
+    results("side_by_side_uci")
+    page = side_by_side_uci.side_by_side_uci()
+    assert "looked for on held-out" in page
+    assert "### NLL\n" not in page
+    results("side_by_side_uci", uci_row("b", "yacht", 2.0))
+    test, held_out = side_by_side_uci.side_by_side_uci().split("looked for on held-out")
+    assert ("| a | x |" in test, "| b | x |" in test) == (False, True)
+    assert ("| a | x |" in held_out, "| b | x |" in held_out) == (True, False)
+
+
+def test_a_difference_shows_a_figure_of_its_error():
+    contest = uci.Contest(dense=[2.80, 2.82, 2.81], sparse=[2.804, 2.826, 2.815])
+    assert contest.shown()[2] == "0.0050 ± 0.0006"
+    assert uci.digits_of([1e-12]) == uci.MOST_DIGITS

@@ -43,6 +43,20 @@ def test_a_job_is_done_when_all_rows_of_its_seed_are_there(results):
     assert not run.is_done(job("y.py --beta 0.1 --root DATA --lr 1 --seeds 0"))
 
 
+def test_parts_of_a_job_add_up_by_what_tells_their_rows_apart(results):
+    def rows(words, **known):
+        return {"command": f"python x.py --sets a {words}", "row": "r"} | known
+
+    wanted = job("x.py --sets a", rows=3)
+    first, second = rows("--splits 2", split=0), rows("--splits 2", split=1)
+    third = rows("--from-split 2 --splits 3 --families f", split=2)
+    results(first, second, second)
+    assert not run.is_done(wanted)
+    results(first, second, third)
+    assert run.is_done(wanted)
+    assert not run.is_done(job("x.py --sets b", rows=3))
+
+
 def test_models_are_known_by_name_wherever_they_lie(results):
     results({"command": "python x.py --compress DATA/a-0.pocket", "seed": 0})
     assert run.is_done(job("x.py --compress FILES/a-0.pocket"))
@@ -94,14 +108,19 @@ def test_jobs_of_several_tables_come_once():
     assert {j.seed for j in run.wanted(["chain"], [1])} == {1}
 
 
+def options_of(script):
+    """Those it names, and those of modules that it imports."""
+    text = script.read_text()
+    modules = re.findall(r"^from (cifar|families) import", text, re.M)
+    known = text + "".join((BENCHMARKS / f"{name}.py").read_text() for name in modules)
+    return set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', known))
+
+
 @pytest.mark.parametrize("name", plans.TABLES)
 def test_plans_name_scripts_and_options_that_exist(name):
     for planned in plans.TABLES[name].jobs:
-        script = BENCHMARKS / planned.words[0]
-        shared = ("cifar.py", "families.py")
-        known = script.read_text() + "".join((BENCHMARKS / name).read_text() for name in shared)
-        options = re.findall(r'add_argument\(\s*"(--[a-z-]+)"', known)
-        assert {word for word in planned.words if word.startswith("--")} <= set(options)
+        options = options_of(BENCHMARKS / planned.words[0])
+        assert {word for word in planned.words if word.startswith("--")} <= options
         table = re.search(r"--table (\S+)", " ".join(planned.words))
         assert table is None or table[1] == planned.table
 

@@ -134,6 +134,11 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{mean:.{digits}f} ± {standard_error(values):.{digits}f}"
 
 
+def mean_of(group: Sequence[Row], name: str) -> float:
+    """The mean of a figure that all of them have."""
+    return float(sum(row[name] for row in group) / len(group))
+
+
 def average(group: Sequence[Row], name: str, digits: int) -> str:
     """The spread of a figure over the runs that have it, with their number if that is not all."""
     values = [row[name] for row in group if row.get(name) is not None]

@@ -206,6 +206,7 @@ def prediction() -> str:
     return (
         "## Prediction from files\n\n"
         "The fastest run after a warm-up. A small file takes less to store and to load, "
-        "not to compute: weights that are drawn are multiplied as a dense network's are.\n\n"
+        "not to compute: weights that are drawn are multiplied as a dense network's are. On the "
+        "GPU such times of one network differ by half between runs.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )

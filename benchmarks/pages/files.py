@@ -84,9 +84,10 @@ def _picture() -> str:
         "baselines; all on the test set after loading back, with the estimator of their training. "
         "Of several seeds a mark is the mean, its bar the range. Light marks are files of an older "
         "format, which held float32 numbers as they are; their limits were not recorded, and they "
-        "are shown only where there is no newer file like them. A bits-back limit is that of the "
-        "weights kept: the positions of these come on top. The axis shows where accuracies differ, "
-        "not all of it; what lies outside is named in the picture.\n\n"
+        "are shown only where no newer file is of their kind and density, whatever its settings. A "
+        "bits-back limit is that of the weights kept: the positions of these come on top. The axis "
+        "shows where accuracies differ, not all of it; what lies outside is named in the "
+        "picture.\n\n"
         "The papers print accuracies and counts, not bytes; these are derived, with nothing for "
         "norms and biases, which our files hold:\n\n" + published_table()
     )

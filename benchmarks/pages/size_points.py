@@ -59,7 +59,7 @@ class Files:
 def measured_files() -> list[Files]:
     """All kinds of files that were measured on the test set after loading back.
 
-    Of an older format only those that today's has no file like.
+    Of an older format only those of a kind and density that today's has no file of.
     """
     kept: dict[Any, Row] = {}
     for row in _candidates():
@@ -120,7 +120,7 @@ def _kind(row: Row) -> tuple[Any, ...]:
     idle |= AFTER_SHARING if _made(row) == "rate-distortion" else set()
     settings = {k: v for k, v in row["settings"].items() if k not in idle and v is not None}
     told = json.dumps(settings, sort_keys=True)
-    return row["table"], _name(row), row.get("target_bytes"), told
+    return row["table"], _name(row), row.get("target_bytes"), is_coded(row), told
 
 
 def _name(row: Row) -> str:

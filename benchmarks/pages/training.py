@@ -5,6 +5,7 @@ from pages.common import (
     average,
     grouped,
     known,
+    mean_of,
     mean_scores,
     origins,
     rows,
@@ -81,7 +82,7 @@ def _compared(found: list[Row]) -> str:
             average(group, "brier", 4),
             average(group, "auroc_entropy", 3),
             average(group, "auroc_epistemic", 3),
-            f"{group[0]['file_bytes']:,}",
+            f"{mean_of(group, 'file_bytes'):,.0f}",
             f"{average(group, 'train_seconds', 0)} s",
         ]
         for key, group in groups.items()

@@ -18,6 +18,7 @@ from pages.common import (
 
 DENSE, SPARSE = "mean-field", "spike-slab"
 FIGURES = ("rmse", "nll")
+MOST_DIGITS = 6  # after the point
 
 # Settings that are shown only where they differ from these.
 USUAL = {
@@ -45,15 +46,18 @@ class Contest(NamedTuple):
         return sum(found) / len(found) <= errors * error
 
     def shown(self) -> list[str]:
-        """Both means and the difference, to three figures or more."""
+        """Both means and the difference, to three figures or more, and one of its error."""
         digits = digits_of(self.dense)
+        error = standard_error(self.differences) if len(self.differences) > 1 else 0.0
+        if error:
+            digits = max(digits, min(MOST_DIGITS, -math.floor(math.log10(error))))
         return [spread(values, digits) for values in (self.dense, self.sparse, self.differences)]
 
 
 def digits_of(values: Sequence[float]) -> int:
     """How many show three figures of their mean, at least two."""
-    size = sum(values) / len(values)
-    return max(2, 2 - math.floor(math.log10(abs(size)))) if size else 2
+    size = abs(sum(values) / len(values))
+    return max(2, min(MOST_DIGITS, 2 - math.floor(math.log10(size)))) if size else 2
 
 
 def uci() -> str:
@@ -90,6 +94,7 @@ def _verdict(changed: str, groups: list[list[Row]]) -> str:
     kinds = (("not worse", 0), ("within one error", 1), ("within two", 2))
     counts = [f"{name} on {sum(_passes(g, errors) for g in groups)}" for name, errors in kinds]
     recipe = f"With {changed}" if changed else "Lines without a change"
+    recipe += f" ({groups[0][0]['commit']}, {hardware(groups[0])})"
     return f" {recipe}, in both figures, of {len(groups)} sets: {', '.join(counts)}."
 
 
