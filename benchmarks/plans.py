@@ -194,13 +194,18 @@ _SMALL = (
     "--chain-bytes 9000"
 )
 _SIDE_BY_SIDE = tuple(
-    job for data in ("mnist", "fashion-mnist")
+    job
+    for data in ("mnist", "fashion-mnist")
     for job in jobs(f"{_SMALL} --data {data}", "side_by_side", 23, 300, (0,))
-) + jobs(
+)
+_SMALL_RESNET = (
     "side_by_side.py --root DATA --files FILES --model resnet20 --lr 0.1 --std-lr 0.01 --beta "
     "0.025 --sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes "
-    "150000 --chain-bytes 40000",
-    "side_by_side", 23, 900, (0,),
+    "150000 --chain-bytes 40000"
+)
+_HEADLINE_20 = jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,)) + jobs(
+    f"{_SMALL_RESNET} --families deterministic mean-field subspace chain --density 0.05",
+    "side_by_side", 12, 310, (1, 2),
 )  # fmt: skip
 _REGRESSIONS = tuple(
     job for name in UCI_SETS
@@ -219,6 +224,7 @@ TABLES = {
             *_SHARED_20,
             *_CHAIN,
             *_RATE_DISTORTION,
+            *_HEADLINE_20,
         ),
     ),
     "ssvi-1": Table(
@@ -257,6 +263,7 @@ TABLES = {
     "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
                    (*_CHAIN, *_RATE_DISTORTION)),
     "baselines": Table("what a user would take instead", _BASELINES),
-    "side-by-side": Table("every method on the same network, data and epochs", _SIDE_BY_SIDE),
+    "side-by-side": Table("every method on the same network, data and epochs",
+                          (*_SIDE_BY_SIDE, *_HEADLINE_20)),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

@@ -38,8 +38,9 @@ def subspace_row(seed, accuracy, estimator="weight", changed=None, **figures):
     return known | {"settings": settings | (changed or {})} | figures
 
 
-def line_of(page, method):
-    (line,) = [line for line in page.splitlines() if f"| {method} |" in line]
+def line_of(page, method, network="resnet18"):
+    start = f"| {network}, cifar10 | {method} |"
+    (line,) = [line for line in page.splitlines() if line.startswith(start)]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
@@ -120,7 +121,8 @@ def test_rows_that_are_missing_are_named(results):
     page = headline.headline()
     short = page.split("Fewer than 3 seeds so far:")[1].split("\n")[0]
     assert "Sharing, mixture (resnet20, cifar10)" in short
-    assert METHOD not in short
+    assert f"{METHOD} (resnet18" not in short
+    assert f"{METHOD} (resnet20" in short
     assert line_of(page, "deterministic")[5] == "not measured yet"
 
 
@@ -163,6 +165,15 @@ def test_the_readme_shows_the_smallest_file_of_todays_format(results):
 def test_other_chains_do_not_count(results, other):
     results("sizes", chain_row(THIN, 490_000, 480_000, 0.94), other)
     assert line_of(headline.headline(), "chain, smaller")[4:6] == ["1", "94.00"]
+
+
+def test_rows_of_a_small_network_come_from_where_all_methods_are(results):
+    row = subspace_row(0, 0.9, changed={"epochs": 40}) | {"row": "subspace 0.05"}
+    row |= {"model": "resnet20", "data": "cifar10", "measured_on": "test"}
+    others = [row | {"row": "subspace 0.1"}, row | {"model": "resnet18"}]
+    others.append(row | {"settings": row["settings"] | {"epochs": 1}})
+    results("side_by_side", row, *(other | {"accuracy": 0.1} for other in others))
+    assert line_of(headline.headline(), METHOD, "resnet20")[4:6] == ["1", "90.00"]
 
 
 def test_methods_are_shown_by_network_and_data(results):

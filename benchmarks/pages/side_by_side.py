@@ -18,7 +18,7 @@ HEAD = [
     "OOD AUROC, epistemic", "weights", "file, bytes", "training", "a prediction", "on 2 CPU cores",
     "settings",
 ]  # fmt: skip
-OF_A_RUN = ("seeds", "families", "data", "model", "validation")
+OF_A_RUN = ("seeds", "families", "density", "data", "model", "validation")  # names tell densities
 
 
 def side_by_side() -> str:
