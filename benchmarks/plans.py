@@ -211,8 +211,8 @@ _REGRESSIONS = tuple(
     job for name in UCI_SETS
     for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 69, 750)
 )  # fmt: skip
-_NO_CIFAR_100 = "CIFAR-100: the data cannot be had here"
-_NO_IMAGENET = "ImageNet: the data cannot be had here"
+_NO_CIFAR_100 = "CIFAR-100: no copy of the data was at hand"
+_NO_IMAGENET = "ImageNet: no copy of the data was at hand"
 
 TABLES = {
     "headline": Table(

@@ -19,6 +19,7 @@ from pages.costs import (
 from pages.files import fuzz, pocket_file, rate_curve, sizes
 from pages.headline import headline, in_short
 from pages.others import corruptions, peers
+from pages.papers import papers_tables
 from pages.pruning import pruning
 from pages.sharing import sharing
 from pages.side_by_side import side_by_side
@@ -55,7 +56,9 @@ def main() -> None:
 def page() -> str:
     """All results, as they are written to docs/results.md."""
     about = "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each."
-    return f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join([headline(), *known(*PARTS)])
+    return f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join(
+        [headline(), papers_tables(), *known(*PARTS)]
+    )
 
 
 def with_numbers(readme: str) -> str:

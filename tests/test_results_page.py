@@ -9,8 +9,17 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import plans  # noqa: E402
 import tables  # noqa: E402
-from pages import common, costs, headline, side_by_side, side_by_side_uci, uci  # noqa: E402
+from pages import (  # noqa: E402
+    common,
+    costs,
+    headline,
+    papers,
+    side_by_side,
+    side_by_side_uci,
+    uci,
+)
 
 
 def test_what_is_written_is_what_the_results_say():
@@ -278,3 +287,14 @@ def test_a_difference_shows_a_figure_of_its_error():
     contest = uci.Contest(dense=[2.80, 2.82, 2.81], sparse=[2.804, 2.826, 2.815])
     assert contest.shown()[2] == "0.0050 ± 0.0006"
     assert uci.digits_of([1e-12]) == uci.MOST_DIGITS
+
+
+def test_every_table_of_the_papers_is_named_with_what_is_there(monkeypatch):
+    jobs = [plans.Job(("x.py",), "t", 1, seed, 1.0) for seed in range(3)]
+    made = {"ssvi-figure-2": plans.Table("a curve", tuple(jobs), ("this", "that"))}
+    monkeypatch.setattr(papers, "TABLES", made | {"ours": plans.Table("own", ())})
+    monkeypatch.setattr(papers, "is_done", lambda job: job.seed < 2)
+    page = papers.papers_tables()
+    assert "| `ssvi-figure-2` | Li et al. 2024, Figure 2 | a curve | 2 of 3 | this; that |" in page
+    assert "| `ours` |  | own | 0 of 0 |  |" in page
+    assert papers.source_of("sharing-10") == "Lin et al. 2025, Table 10"
