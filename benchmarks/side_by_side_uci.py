@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
     made.set_defaults(
         optimizer="adamw", tune_lr=1e-2, sparse_beta=0.3, chain_beta=0.3, inclusion=0.1,
         components=256, target_bytes=7_000, share_lr=1e-3, chain=[0.3, 0.2, 0.1],
-        chain_bytes=4_800,
+        chain_bytes=5_500,
     )  # fmt: skip
     return made.parse_args()
 
