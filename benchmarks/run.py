@@ -24,7 +24,7 @@ from typing import Any
 from plans import TABLES, Job
 from record import RESULTS
 
-PARTIAL = ("--seeds", "--seed", "--splits", "--from-split", "--families")  # rows tell the rest
+PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families")  # rows tell
 Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 
@@ -127,6 +127,8 @@ def is_done(job: Job) -> bool:
     script, arguments = understood(job.words)
     found = set()
     for row in rows_of(job.table):
+        if row.get("set") not in (None, *job.words):  # each job has its own
+            continue
         made_by, others = understood(shlex.split(row["command"])[1:])
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
         if (made_by, others, seed) == (script, arguments, job.seed):

@@ -45,7 +45,7 @@ def test_a_job_is_done_when_all_rows_of_its_seed_are_there(results):
 
 def test_parts_of_a_job_add_up_by_what_tells_their_rows_apart(results):
     def rows(words, **known):
-        return {"command": f"python x.py --sets a {words}", "row": "r"} | known
+        return {"command": f"python x.py --sets a b {words}", "row": "r", "set": "a"} | known
 
     wanted = job("x.py --sets a", rows=3)
     first, second = rows("--splits 2", split=0), rows("--splits 2", split=1)
