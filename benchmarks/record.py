@@ -47,7 +47,10 @@ def command() -> str:
 
 
 def append_result(table: str, **values: Any) -> None:
-    """Adds one line to results/<table>.jsonl and shows it."""
+    """Adds one line to results/<table>.jsonl and shows it.
+
+    With POCKETBAYES_BESIDE set it says that other work ran on the machine, and took its time.
+    """
     import pocketbayes
 
     line = values | {
@@ -60,6 +63,8 @@ def append_result(table: str, **values: Any) -> None:
         "python": platform.python_version(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
+    if os.environ.get("POCKETBAYES_BESIDE"):
+        line["beside_other_work"] = True
     directory = Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS))
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / f"{table}.jsonl", "a") as file:

@@ -1,6 +1,7 @@
 """What benchmarks are made of: files made to fit, times, UCI tables and the families compared."""
 
 import argparse
+import json
 import math
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import families  # noqa: E402
 import plans  # noqa: E402
+import prediction  # noqa: E402
+import record  # noqa: E402
 import side_by_side_uci  # noqa: E402
 import stored  # noqa: E402
 import timing  # noqa: E402
@@ -52,6 +55,36 @@ def test_a_file_that_cannot_fit_is_none(sizes, capsys):
     sizes["of"] = lambda counted: 6000 + counted
     assert stored.sharing_to_fit(fit_nothing, None, pb.Sharing(), 5000) is None
     assert "no file has 5,000 bytes: the least has 6,250" in capsys.readouterr().err
+
+
+def rows_in(folder, table):
+    return [json.loads(line) for line in (folder / f"{table}.jsonl").read_text().splitlines()]
+
+
+def test_a_row_says_when_other_work_took_its_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    record.append_result("t", seconds=1.0)
+    monkeypatch.setenv("POCKETBAYES_BESIDE", "1")
+    record.append_result("t", seconds=2.0)
+    alone, beside = rows_in(tmp_path, "t")
+    assert beside["beside_other_work"] is True
+    assert "beside_other_work" not in alone
+
+
+def test_predictions_are_timed_by_the_names_that_records_have(tmp_path, monkeypatch):
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    net = build_network("lenet5", input_shape=(1, 12, 12), num_outputs=2)
+    random = pb.bayesianize_(net)
+    files = [tmp_path / "plain.pocket", tmp_path / "random.pocket"]
+    pb.save(random, files[1])
+    pb.save(pb.fit(random, [], pb.Deterministic(), epochs=0, progress=False).model, files[0])
+    words = ["prediction.py", *map(str, files), "--images", "2", "--samples", "2"]
+    monkeypatch.setattr(sys, "argv", [*words, "--predictives", "lrt", "weight"])
+    prediction.main()
+    found = rows_in(tmp_path, "prediction")
+    assert [(row["file"], row["estimator"]) for row in found] == [
+        ("plain.pocket", "none"), ("random.pocket", "lrt"), ("random.pocket", "weight"),
+    ]  # fmt: skip
 
 
 def test_the_fastest_prediction_counts_and_the_first_does_not(monkeypatch):

@@ -227,6 +227,26 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
     assert "| Pocket, 2 cores | lenet5 | a.pocket | 9 | lrt |" in costs.prediction()
 
 
+def test_times_beside_other_work_are_marked_until_there_are_better_ones(results):
+    settings = {"epochs": 30, "timed_images": 1024, "samples": 30}
+    known = {"row": "a", "model": "lenet5", "data": "mnist", "seed": 0, "settings": settings}
+    known |= {"measured_on": "test", "estimator": "lrt", "hardware": "GPU", "commit": "c"}
+    known |= dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
+    known |= {"accuracy": 0.9, "active_weights": 7, "file_bytes": 9, "file": "a.pocket"}
+    known |= {"command": "python side_by_side.py"}
+    timed = {"file": "a.pocket", "file_bytes": 9, "estimator": "lrt", "images": 1024, "samples": 30}
+    timed |= {"hardware": "GPU", "predict_seconds": 0.25}
+    results("side_by_side", known)
+    results("prediction", timed)
+    assert "| 1 s | 1.000 s |" in side_by_side.side_by_side()  # a good time is its own
+    results("side_by_side", known | {"beside_other_work": True})
+    assert "| 1 s* | 0.250 s |" in side_by_side.side_by_side()
+    results("prediction", timed | {"beside_other_work": True})
+    assert "| 1 s* | 0.250 s* |" in side_by_side.side_by_side()
+    results("prediction", timed | {"hardware": "another GPU"})
+    assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
+
+
 def uci_row(name, where, nll, split=0, family="mean-field", **settings):
     known = {"hidden": [8], "samples": 30, "sets": [where], "steps": 3, "tune_steps": 2}
     known |= {"share_steps": 1, "beta": 0.3, "chain": [0.5]} | settings

@@ -29,7 +29,8 @@ def side_by_side() -> str:
         "The same network, data and epochs for each; measured after loading the file back, last "
         "epoch, compilation included in the time of training. What is pruned or shared was trained "
         "on afterwards, and its time is that of the whole way. A prediction is that of the images "
-        "and samples that stand over the table, there and from the same file elsewhere. Out of "
+        "and samples that stand over the table, there and from the same file elsewhere; a time "
+        "with a * was taken beside other work on the same machine. Out of "
         "distribution is SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are "
         "named where they differ between lines.\n",
         *_parts(test),
@@ -87,22 +88,37 @@ def _line(group: list[Row], different: set[str]) -> list[str]:
         average(group, "auroc_epistemic", 3),
         f"{first['active_weights']:,}",
         f"{sum(row['file_bytes'] for row in group) / len(group):,.0f}",
-        f"{average(group, 'train_seconds', 0)} s",
-        f"{average(group, 'predict_seconds', 3)} s",
-        _elsewhere(group),
+        _seconds(group, "train_seconds", 0),
+        _seconds(_alone(group) or group, "predict_seconds", 3),
+        _seconds(_on_a_cpu(group), "predict_seconds", 1),
         " ".join(f"{k}={v}" for k, v in _settings(first).items() if k in different),
     ]
 
 
-def _elsewhere(group: list[Row]) -> str:
-    """Seconds of the same predictions from the same files on a machine without a GPU."""
+def _seconds(group: list[Row], name: str, digits: int) -> str:
+    """Their mean, marked if any of them was taken beside other work."""
+    mark = "*" if any(row.get("beside_other_work") for row in group) else ""
+    return f"{average(group, name, digits)} s{mark}" if group else ""
+
+
+def _alone(group: list[Row]) -> list[Row]:
+    """Predictions of the same files on the same machine, timed later with nothing beside them."""
+    if not any(row.get("beside_other_work") for row in group):
+        return []
+    return [row for row in _timed(group) if row["hardware"] == group[0]["hardware"]]
+
+
+def _on_a_cpu(group: list[Row]) -> list[Row]:
+    return [row for row in _timed(group) if row["hardware"].endswith(", 2 cores")]
+
+
+def _timed(group: list[Row]) -> list[Row]:
+    """Predictions of the same files, timed by themselves on any machine."""
     settings = group[0]["settings"]
     files = {(row.get("file"), row["file_bytes"], row["estimator"]) for row in group}
-    found = [
+    return [
         row
         for row in (rows("prediction") if is_there("prediction") else ())
         if (row["file"], row["file_bytes"], row["estimator"]) in files
         and (row["images"], row["samples"]) == (settings["timed_images"], settings["samples"])
-        and row["hardware"].endswith(", 2 cores")
     ]
-    return f"{average(found, 'predict_seconds', 1)} s" if found else ""

@@ -139,7 +139,7 @@ def answered(
         if not isinstance(predictions[0], ClassPrediction):
             raise DataError("out-of-distribution scores need a categorical likelihood")
         outside = predict(model, ood_loader, num_samples, **options)
-    estimator = _estimator(model, options.get("estimator"))
+    estimator = predictive_of(model, options.get("estimator"))
     return Answers(predictions, targets, outside, estimator, time.perf_counter() - begin)
 
 
@@ -162,8 +162,8 @@ def record_of(answers: Answers) -> Record:
     )
 
 
-def _estimator(model: nn.Module, chosen: str | None) -> str:
-    """How the draws were made; "none" for a model in which nothing is random."""
+def predictive_of(model: nn.Module, chosen: str | None) -> str:
+    """How draws are made, as chosen or by itself; "none" if no weight is random."""
     random = any(posterior.is_random for _, posterior in named_posteriors(model))
     return chosen or (estimator_of(model) if random else "none")
 
