@@ -31,11 +31,15 @@ def main() -> None:
     made.add_argument("--table", default="prediction")
     a = made.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    for path in a.paths:
+    for path in [file for path in a.paths for file in files(path)]:
         model = pb.load(path).to(device, memory_format=torch.channels_last)
         is_random = predictive_of(model, None) != "none"
         for predictive in (a.predictives if is_random else None) or [None]:
             report(a, path, model, device, predictive)
+
+
+def files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.pocket")) if path.is_dir() else [path]
 
 
 def report(

@@ -75,10 +75,10 @@ def test_predictions_are_timed_by_the_names_that_records_have(tmp_path, monkeypa
     monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
     net = build_network("lenet5", input_shape=(1, 12, 12), num_outputs=2)
     random = pb.bayesianize_(net)
-    files = [tmp_path / "plain.pocket", tmp_path / "random.pocket"]
-    pb.save(random, files[1])
-    pb.save(pb.fit(random, [], pb.Deterministic(), epochs=0, progress=False).model, files[0])
-    words = ["prediction.py", *map(str, files), "--images", "2", "--samples", "2"]
+    pb.save(random, tmp_path / "random.pocket")
+    plain = pb.fit(random, [], pb.Deterministic(), epochs=0, progress=False).model
+    pb.save(plain, tmp_path / "plain.pocket")
+    words = ["prediction.py", str(tmp_path), "--images", "2", "--samples", "2"]
     monkeypatch.setattr(sys, "argv", [*words, "--predictives", "lrt", "weight"])
     prediction.main()
     found = rows_in(tmp_path, "prediction")
