@@ -1,11 +1,10 @@
 """How long the models in files take to predict 1,024 images x 30 samples on this machine.
 
-    python benchmarks/prediction.py FOLDER/*.pocket
+    python benchmarks/prediction.py A.pocket B.pocket
+    python benchmarks/prediction.py FOLDER --predictives lrt weight
 
-    python benchmarks/prediction.py FOLDER/*.pocket --predictives lrt weight
-
-Each file is loaded, warmed up with two samples, and timed `--repeats` times; the fastest counts. A
-model without random weights is timed once, whatever the predictives.
+A folder stands for all its files. Each is loaded, warmed up with two samples, and timed `--repeats`
+times; the fastest counts. A model without random weights is timed once, whatever the predictives.
 Images are drawn: time depends on sizes only. Nothing else should run meanwhile.
 """
 
@@ -31,7 +30,7 @@ def main() -> None:
     made.add_argument("--table", default="prediction")
     a = made.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    for path in [file for path in a.paths for file in files(path)]:
+    for path in [file for given in a.paths for file in files(given)]:
         model = pb.load(path).to(device, memory_format=torch.channels_last)
         is_random = predictive_of(model, None) != "none"
         for predictive in (a.predictives if is_random else None) or [None]:

@@ -118,11 +118,15 @@ def test_a_shared_file_counts_if_its_parent_does(results):
     of_it = {"epochs": 10, "beta": 0.01, "share_std_lr": 0.001}
     shared = row(row="rate-distortion", stage="trained on", target_bytes=990_000, settings=of_it,
                  file_bytes=980_000, parent="mean-field-0", parent_bytes=6_000_001)  # fmt: skip
-    name = "Sharing, rate and distortion"
+    first, trained_on = "Sharing, rate and distortion", "the same, trained on"
     results("sizes", row(), shared)
-    assert line_of(headline.headline(), name)[4] == "1"
+    page = headline.headline()
+    assert [line_of(page, name)[4] for name in (first, trained_on)] == ["0", "1"]
+    results("sizes", row(), shared | {"stage": "shared"})
+    page = headline.headline()
+    assert [line_of(page, name)[4] for name in (first, trained_on)] == ["1", "0"]
     results("sizes", row(), shared | {"parent_bytes": 5_000_000})
-    assert line_of(headline.headline(), name)[4] == "0"
+    assert line_of(headline.headline(), trained_on)[4] == "0"
 
 
 def test_rows_that_are_missing_are_named(results):
@@ -224,6 +228,8 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
     assert " s |  |" in side_by_side.side_by_side()
     results("prediction", timed | {"command": "python prediction.py", "commit": "c"})
     assert "| 12.3 s |" in side_by_side.side_by_side()
+    assert "Pocket" not in costs.prediction()  # it is shown once
+    results("side_by_side")
     assert "| Pocket, 2 cores | lenet5 | a.pocket | 9 | lrt |" in costs.prediction()
 
 

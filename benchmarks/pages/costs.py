@@ -1,6 +1,6 @@
 """Time, memory and bytes."""
 
-from pages.common import Row, origins, rows, table
+from pages.common import Row, is_there, origins, rows, table
 
 # What each cost was meant to stay under: (task, network, estimator) -> (time, memory).
 LIMITS = {
@@ -194,7 +194,9 @@ def inference() -> str:
 
 def prediction() -> str:
     """Models from their files, on machines of a pocket's size."""
-    found = rows("prediction")
+    beside = rows("side_by_side") if is_there("side_by_side") else ()
+    shown = {(row["file"], row["file_bytes"]) for row in beside}
+    found = [r for r in rows("prediction") if (r["file"], r["file_bytes"]) not in shown]
     head = ["machine", "network", "file", "file, bytes", "prediction", "images x samples", "time"]
     lines = [
         [
@@ -205,8 +207,9 @@ def prediction() -> str:
     ]  # fmt: skip
     return (
         "## Prediction from files\n\n"
-        "The fastest run after a warm-up. A small file takes less to store and to load, "
-        "not to compute: weights that are drawn are multiplied as a dense network's are. On the "
-        "GPU such times of one network differ by half between runs.\n\n"
+        "The fastest run after a warm-up; those of models that are compared above stand there. A "
+        "small file takes less to store and to load, not to compute: weights that are drawn are "
+        "multiplied as a dense network's are. On the GPU such times of one network differ by half "
+        "between runs.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )

@@ -78,14 +78,17 @@ def _mixture(pretrain_epochs: int, epochs: int, beta: float) -> Callable[[Row], 
     return is_meant
 
 
-def _rate_distortion(row: Row) -> bool:
+def _rate_distortion(stage: str) -> Callable[[Row], bool]:
     """Made of a mean-field network of the headline, which its size tells."""
-    is_such = (row["row"], row["stage"], row.get("target_bytes")) == (
-        "rate-distortion", "trained on", 990_000,
-    )  # fmt: skip
-    parents = {other["file_bytes"] for other in rows("sizes") if _mean_field(other)}
-    is_child = row.get("parent_bytes") in parents
-    return is_such and is_child and _has(row, epochs=10, beta=0.01, share_std_lr=0.001)
+
+    def is_meant(row: Row) -> bool:
+        known = (row["row"], row["stage"], row.get("target_bytes"))
+        is_such = known == ("rate-distortion", stage, 990_000)
+        parents = {other["file_bytes"] for other in rows("sizes") if _mean_field(other)}
+        is_child = row.get("parent_bytes") in parents
+        return is_such and is_child and _has(row, epochs=10, beta=0.01, share_std_lr=0.001)
+
+    return is_meant
 
 
 def _chain(pruned: str, target: int) -> Callable[[Row], bool]:
@@ -114,7 +117,11 @@ HEADLINES = (
     Headline(*RESNET_18, "Sharing, mixture", "150 + 5", "sharing", _mixture(150, 5, 0.01),
              Claim(91.72, {"nll": 0.305, "ece": 0.019, "auroc_entropy": 0.887},
                    f"{LIN}, Tables 3 and 7")),
-    Headline(*RESNET_18, "Sharing, rate and distortion", "200 + 10", "sizes", _rate_distortion,
+    Headline(*RESNET_18, "Sharing, rate and distortion", "200", "sizes",
+             _rate_distortion("shared"),
+             Claim(91.72, {"nll": 0.305, "ece": 0.019}, f"{LIN}, Table 3")),
+    Headline(*RESNET_18, "the same, trained on", "200 + 10", "sizes",
+             _rate_distortion("trained on"),
              Claim(91.72, {"nll": 0.305, "ece": 0.019}, f"{LIN}, Table 3")),
     Headline(*RESNET_18, "chain: Subspace, pruned, shared", "200 + 60", "sizes",
              _chain("-pruned-0.06", 890_000)),
@@ -149,10 +156,10 @@ def headline() -> str:
         "sections below. A paper's figure counts as reached if our mean is as good; Li et al. call "
         "ECE what is the marginal calibration error here. Epochs are those of all trainings one "
         "after the other (`trained`: from published weights). Shared tables are trained on, but "
-        "for ResNet-18's chain: training on made it worse. That choice, the chain's betas, "
-        "densities and epochs, and the rates at which tables by rate and distortion are trained on "
-        "were made with seed 0, in part on the test set; seeds 1 and 2 of these rows chose "
-        "nothing. "
+        "for ResNet-18's chain, which that made worse, and where two lines show both. That "
+        "choice, the chain's betas, densities and epochs, and the rates at which tables by rate "
+        "and distortion are trained on were made with seed 0, in part on the test set; seeds 1 "
+        "and 2 of these rows chose nothing. "
         "`(plain)` is a file of an older format, which held numbers as they are; where some seeds "
         f"have a smaller one, only those count.{_missing(found)}\n\n" + table(head, lines)
     )
