@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cifar import in_batches
 from record import RESULTS, append_result
 
 import pocketbayes as pb
-from pocketbayes.data import CORRUPTIONS, ImageSet, MemoryLoader, corrupted, open_dataset
+from pocketbayes.data import CORRUPTIONS, ImageSet, corrupted, open_dataset
 from pocketbayes.description import describe
 
 TABLE = "corruptions"
@@ -92,7 +93,7 @@ def spoilt(test: ImageSet, name: str, severity: int, seed: int) -> ImageSet:
 
 def measured(model: torch.nn.Module, images: ImageSet, samples: int) -> dict[str, Any]:
     preprocess = describe(model).preprocess
-    loader = MemoryLoader(images if preprocess is None else images.fitted(preprocess), 500)
+    loader = in_batches(images if preprocess is None else images.fitted(preprocess))
     device = images.device.type
     begin = time.perf_counter()
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):

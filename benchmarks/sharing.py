@@ -19,13 +19,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, settings
+from cifar import Sets, fitted, in_batches, measure, open_sets, parser, settings
 from record import append_result
 from stored import reopened
 
 import pocketbayes as pb
 from pocketbayes.commands.opening import normalised_as, with_weights
-from pocketbayes.data import MemoryLoader
 from pocketbayes.flags import options_in
 from pocketbayes.models import build_network
 
@@ -85,7 +84,7 @@ def normalised(sets: Sets, how: str) -> Sets:
     """The sets with the means and stds that the given weights were trained with."""
     train = normalised_as(sets.train, how)
     loaders = {
-        name: MemoryLoader(normalised_as(loader.dataset, how), 500)
+        name: in_batches(normalised_as(loader.dataset, how))
         for name in ("test", "outside")
         if (loader := getattr(sets, name)) is not None
     }

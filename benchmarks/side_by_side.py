@@ -29,6 +29,8 @@ from pocketbayes.data import MemoryLoader
 from pocketbayes.methods import Method
 from pocketbayes.models import build_network
 
+WORTH_COMPILING = 10  # epochs; that takes half a minute
+
 
 def main() -> None:
     a = arguments()
@@ -64,7 +66,9 @@ def bench(a: argparse.Namespace, sets: Sets, seed: int) -> Bench:
 
     def fit(model: nn.Module, method: Method, epochs: int) -> nn.Module:
         torch.compiler.reset()  # compiled code fits one kind of weights
-        return fitted(a, sets, model, method, epochs, seed).model
+        eager = a.no_compile or epochs < WORTH_COMPILING
+        known = argparse.Namespace(**vars(a) | {"no_compile": eager})
+        return fitted(known, sets, model, method, epochs, seed).model
 
     return Bench(a, seed, build, fit, sets.device)
 
