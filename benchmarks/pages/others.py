@@ -50,8 +50,8 @@ def peers() -> str:
     return (
         "## Other libraries on the same work\n\n"
         "The same network, data, epochs, prior and weight of the KL; each library draws, stores "
-        "and predicts in its own way (laplace-torch needs no samples). Peers and the row "
-        "`pocketbayes` are not compiled. Stored is what must be kept to predict: ours the file, "
+        "and predicts in its own way (laplace-torch needs no samples). Only the row "
+        "`pocketbayes, compiled` is. Stored is what must be kept to predict: ours the file, "
         f"theirs a state dict. On {hardware(found)}, one seed.\n\n{origins(found)}\n"
         + table(head, [_peer(row) for row in found])
     )

@@ -122,18 +122,18 @@ class TorchUncertainty(Plain):
         """Layer by layer."""
         from torch_uncertainty.layers.bayesian import BayesConv2d, BayesLinear
 
-        own = {"prior_sigma_1": self.setting.prior_std, "prior_pi": 1.0,
-               "sigma_init": self.setting.rho_init}  # fmt: skip
+        prior = {"prior_sigma_1": self.setting.prior_std, "prior_pi": 1.0,
+                 "sigma_init": self.setting.rho_init}  # fmt: skip
         for parent in list(net.modules()):
             for name, layer in parent.named_children():
+                own = prior | {"bias": getattr(layer, "bias", None) is not None}
                 if isinstance(layer, nn.Conv2d):
                     new: nn.Module = BayesConv2d(
                         layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride,
-                        layer.padding, layer.dilation, layer.groups, layer.bias is not None, **own,
+                        layer.padding, layer.dilation, groups=layer.groups, **own,
                     )  # fmt: skip
                 elif isinstance(layer, nn.Linear):
-                    has_bias = layer.bias is not None
-                    new = BayesLinear(layer.in_features, layer.out_features, has_bias, **own)
+                    new = BayesLinear(layer.in_features, layer.out_features, **own)
                 else:
                     continue
                 setattr(parent, name, new)

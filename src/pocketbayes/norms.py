@@ -69,7 +69,7 @@ def refresh_norms_(
         _begun_anew(norms),
         passes_of(model),
     ):
-        _run(members_of(model), islice(input_batches(loader), batches), device)
+        _run(members_of(model), islice(input_batches(loader, 256), batches), device)
         _require_finite(norms)
     return model
 

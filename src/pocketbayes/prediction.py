@@ -33,7 +33,7 @@ def predict(
     generator: torch.Generator | None = None,
     estimator: str | None = None,
     average: str = "probs",
-    batch_size: int = 256,
+    batch_size: int | None = None,
     keep_samples: bool = False,
     likelihood: str | None = None,
     single: bool | None = None,
@@ -57,7 +57,8 @@ def predict(
             convolutions "lrt" and "weight" are different predictives.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
-        batch_size: examples at a time, when `x` is a tensor.
+        batch_size: examples at a time, when `x` is a tensor; None: the smaller they are, the
+            more.
         keep_samples: also return every sample's probabilities.
         likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
@@ -74,7 +75,8 @@ def predict(
     """
     require_module(model)
     require_count(num_samples, "num_samples")
-    require_count(batch_size, "batch_size")
+    if batch_size is not None:
+        require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
     likelihood = likelihood or describe(model).likelihood or "categorical"
     require_choice(likelihood, "likelihood", LIKELIHOODS)
@@ -83,8 +85,9 @@ def predict(
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     single = isinstance(x, Tensor) and (_lacks_batch(model, x) if single is None else single)
-    batches = [x.unsqueeze(0)] if single else input_batches(x, batch_size)  # type: ignore[union-attr]
     device = next(model.parameters()).device
+    at_once = batch_size or _examples_at_once(x, device)
+    batches = [x.unsqueeze(0)] if single else input_batches(x, at_once)  # type: ignore[union-attr]
     parts: list[Prediction] = []
     with (
         torch.inference_mode(False),
@@ -201,7 +204,7 @@ def _joined(parts: list[Prediction], single: bool) -> Prediction:
     return kind(**joined)
 
 
-def input_batches(x: object, size: int = 256) -> Iterator[Tensor]:
+def input_batches(x: object, size: int) -> Iterator[Tensor]:
     """The inputs of a loader of inputs or pairs, or the parts of one tensor."""
     if isinstance(x, Tensor):
         if x.dim() == 0 or len(x) == 0:
@@ -218,6 +221,17 @@ def input_batches(x: object, size: int = 256) -> Iterator[Tensor]:
             yield first
     else:
         raise DataError(f"the input is a {type(x).__name__}; pass a tensor or a loader")
+
+
+def _examples_at_once(x: object, device: torch.device) -> int:
+    """So many that a processor is kept busy: of small examples more than of large ones.
+
+    How much a network makes of whole numbers, such as words, their count does not tell.
+    """
+    if not isinstance(x, Tensor) or x.dim() == 0 or not x.is_floating_point():
+        return 256
+    numbers = 2**22 if device.type == "cuda" else 2**20
+    return min(max(numbers * len(x) // max(x.numel(), 1), 64), 1024)
 
 
 def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
