@@ -34,6 +34,8 @@ class Setting:
 class Plain:
     """The network without uncertainty."""
 
+    is_random = False
+
     def __init__(self, net: nn.Module, setting: Setting) -> None:
         self.setting = setting
         self.model = self.converted(net)
@@ -78,15 +80,15 @@ class Plain:
 
     @torch.no_grad()
     def probs(self, x: Tensor, samples: int) -> Tensor:
-        """(N, classes) mean of the samples' probabilities."""
-        total = 0.0
-        for _ in range(samples):
+        """(N, classes) mean of the samples' probabilities; without randomness one is enough."""
+        total, count = 0.0, samples if self.is_random else 1
+        for _ in range(count):
             with self.drawn(train=False), torch.autocast(
                 x.device.type, torch.bfloat16, enabled=x.is_cuda
             ):  # fmt: skip
                 logits = self.model(x)
             total = total + logits.float().softmax(1)
-        return total / samples
+        return total / count
 
     def stored(self) -> Any:
         """What must be kept to predict."""
@@ -95,6 +97,8 @@ class Plain:
 
 class BayesianTorch(Plain):
     """bayesian-torch: `dnn_to_bnn` with weights drawn by reparameterisation."""
+
+    is_random = True
 
     def converted(self, net: nn.Module) -> nn.Module:
         """Every layer by its Bayesian twin."""
@@ -117,6 +121,8 @@ class BayesianTorch(Plain):
 
 class TorchUncertainty(Plain):
     """torch-uncertainty: its Bayesian layers in place of the network's own."""
+
+    is_random = True
 
     def converted(self, net: nn.Module) -> nn.Module:
         """Layer by layer."""
@@ -147,6 +153,8 @@ class TorchUncertainty(Plain):
 
 class Ivon(Plain):
     """ivon: an optimiser that keeps a diagonal Gaussian over the weights."""
+
+    is_random = True
 
     def made_optimizer(self) -> torch.optim.Optimizer:
         """With the settings that its authors give for this network."""
