@@ -48,7 +48,7 @@ def jobs(
     command: str, table: str, rows: int, seconds: float, seeds: tuple[int, ...] = SEEDS
 ) -> tuple[Job, ...]:
     """The same command for several seeds."""
-    flag = "--seed" if command.startswith("baselines") else "--seeds"
+    flag = "--seed" if command.startswith(("baselines", "peers/")) else "--seeds"
     return tuple(
         Job((*shlex.split(command), flag, str(seed)), table, rows, seed, seconds) for seed in seeds
     )
@@ -211,6 +211,21 @@ _REGRESSIONS = tuple(
     job for name in UCI_SETS
     for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 69, 750)
 )  # fmt: skip
+_PEERS = "peers/compare.py --root DATA"
+_DIGIT_PEERS = f"{_PEERS} --data mnist --model mlp --epochs 20 --beta 0.03 --prior-std 0.2"
+_LIBRARIES = (
+    *(
+        job
+        for lr, rows, count in (
+            (0.2, "pocketbayes 'pocketbayes, compiled' laplace-torch", 3),
+            (0.05, "'pocketbayes, weights drawn' plain bayesian-torch torch-uncertainty", 4),
+            (0.5, "ivon", 1),
+        )
+        for job in jobs(f"{_DIGIT_PEERS} --weight-decay 0 --lr {lr} --rows {rows}", "peers", count,
+                        60 * count)
+    ),
+    *jobs(f"{_PEERS} --epochs 30", "peers", 8, 500, (0,)),
+)  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: no copy of the data was at hand"
 _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
 
@@ -263,6 +278,8 @@ TABLES = {
     "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
                    (*_CHAIN, *_RATE_DISTORTION)),
     "baselines": Table("what a user would take instead", _BASELINES),
+    "peers": Table("other libraries, which must be installed beside ours (peers/compare.py)",
+                   _LIBRARIES),
     "side-by-side": Table("every method on the same network, data and epochs",
                           (*_SIDE_BY_SIDE, *_HEADLINE_20)),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),

@@ -39,11 +39,16 @@ def processor() -> str:
 
 
 def command() -> str:
-    """How this run was started, from the folder of its script; folders of one's own are DATA."""
+    """How this run was started, from this folder; folders of one's own are DATA."""
     script, *words = sys.argv
+    path = Path(script).resolve()
+    if path.is_relative_to(RESULTS.parent):
+        script = str(path.relative_to(RESULTS.parent))
+    else:
+        script = path.name
     words = [f"DATA/{Path(w).name}" if w[:1] == "/" and Path(w).is_file() else w for w in words]
     words = ["DATA" if w[:1] == "/" else w for w in words]
-    return shlex.join(["python", Path(script).name, *words])
+    return shlex.join(["python", script, *words])
 
 
 def append_result(table: str, **values: Any) -> None:

@@ -24,7 +24,8 @@ from typing import Any
 from plans import TABLES, Job
 from record import RESULTS
 
-PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families")  # rows tell
+# Arguments that say which part is run, which the rows tell.
+PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--rows")
 Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 

@@ -6,6 +6,7 @@ python benchmarks/tables.py
 from pathlib import Path
 
 from pages.common import known
+from pages.corruptions import corruptions
 from pages.costs import (
     costs,
     data_speed,
@@ -18,8 +19,8 @@ from pages.costs import (
 )
 from pages.files import fuzz, pocket_file, rate_curve, sizes
 from pages.headline import headline, in_short
-from pages.others import corruptions, peers
 from pages.papers import papers_tables
+from pages.peers import peers
 from pages.pruning import pruning
 from pages.sharing import sharing
 from pages.side_by_side import side_by_side

@@ -71,6 +71,16 @@ def test_a_row_says_when_other_work_took_its_time(tmp_path, monkeypatch):
     assert "beside_other_work" not in alone
 
 
+def test_a_command_is_one_from_the_folder_of_benchmarks(tmp_path, monkeypatch):
+    file = tmp_path / "a.pocket"
+    file.touch()
+    script = BENCHMARKS / "peers" / "compare.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--root", str(tmp_path), str(file)])
+    assert record.command() == "python peers/compare.py --root DATA DATA/a.pocket"
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "mine.py"), "--rows", "a, b"])
+    assert record.command() == "python mine.py --rows 'a, b'"
+
+
 def test_predictions_are_timed_by_the_names_that_records_have(tmp_path, monkeypatch):
     monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
     net = build_network("lenet5", input_shape=(1, 12, 12), num_outputs=2)

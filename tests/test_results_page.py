@@ -16,6 +16,7 @@ from pages import (  # noqa: E402
     costs,
     headline,
     papers,
+    peers,
     side_by_side,
     side_by_side_uci,
     uci,
@@ -251,6 +252,31 @@ def test_times_beside_other_work_are_marked_until_there_are_better_ones(results)
     assert "| 1 s* | 0.250 s* |" in side_by_side.side_by_side()
     results("prediction", timed | {"hardware": "another GPU"})
     assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
+
+
+def peer_row(name, lr=0.2, seed=0, **changed):
+    known = {"row": name, "model": "mlp", "data": "mnist", "seed": seed, "commit": "c"}
+    settings = {"epochs": 20, "timed_images": 1024, "samples": 30, "lr": lr}
+    known |= {"settings": settings, "hardware": "H", "command": "python peers/compare.py"}
+    known |= {"accuracy": 0.9, "nll": 0.2, "ece": 0.01, "stored_bytes": 1000}
+    return known | {"step_seconds": 0.01, "predict_seconds": 0.5} | changed
+
+
+def test_peers_are_means_over_seeds_and_times_are_those_alone(results):
+    beside = {"beside_other_work": True, "step_seconds": 9.0, "predict_seconds": 9.0}
+    results(
+        "peers", peer_row("a"), peer_row("a", seed=1, accuracy=0.8, **beside),
+        peer_row("a", lr=0.5), peer_row("b", **beside), peer_row("c", model="resnet18"),
+    )  # fmt: skip
+    results("peers_search", peer_row("a", lr=0.05, nll=0.7))
+    page, search = peers.peers().split("chosen on held-out")
+    first, second = page.split("### resnet18")
+    assert "| a | 2 | 0.2 | 85.00 ± 5.00 |" in first
+    assert "| 1,000 | 10.0 ms | 0.500 s |" in first
+    assert "| a | 1 | 0.5 |" in first
+    assert "| 9000.0 ms* | 9.000 s* |" in first
+    assert "| c | 1 |" in second
+    assert "| a | 1 | 0.05 | 90.00 | 0.700 |" in search
 
 
 def uci_row(name, where, nll, split=0, family="mean-field", **settings):

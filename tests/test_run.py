@@ -145,8 +145,8 @@ def test_commands_that_differ_in_what_is_repeated_share_a_line():
     ]
 
 
-def test_pages_of_corruptions_and_peers(tmp_path, monkeypatch):
-    from pages import common, others
+def test_page_of_corruptions(tmp_path, monkeypatch):
+    from pages import common, corruptions
 
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     known = {"command": "python x.py", "commit": "c", "hardware": "h", "nll": 0.2, "ece": 0.01}
@@ -156,12 +156,7 @@ def test_pages_of_corruptions_and_peers(tmp_path, monkeypatch):
                                   ("snow", 1, 0.6), ("snow", 5, 0.2))
     ]  # fmt: skip
     (tmp_path / "corruptions.jsonl").write_text("\n".join(map(json.dumps, spoilt)))
-    page = others.corruptions()
+    page = corruptions.corruptions()
     assert "| a | 0 | 1 | 90.00 | 0.200 | 0.0100 |" in page
     assert "| a | 5 | 2 | 30.00 |" in page
     assert "| fog | 60.00 |" in page
-    peer = known | {"row": "ivon", "model": "m", "settings": {"epochs": 3}, "accuracy": 0.5}
-    peer |= {"stored_bytes": 12_345, "step_seconds": 0.0121, "predict_seconds": 1.5}
-    (tmp_path / "peers.jsonl").write_text(json.dumps(peer))
-    line = "| ivon | m | 3 | 50.00 | 0.200 | 0.0100 |  | 12,345 | 12.1 ms | 1.500 s |"
-    assert line in others.peers()

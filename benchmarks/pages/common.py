@@ -145,3 +145,9 @@ def average(group: Sequence[Row], name: str, digits: int) -> str:
     if not values:
         return ""
     return spread(values, digits) + (f" (of {len(values)})" if len(values) < len(group) else "")
+
+
+def seconds(group: Sequence[Row], name: str, digits: int, unit: str = "s") -> str:
+    """The spread of a time, with a * if any was taken beside other work."""
+    mark = "*" if any(row.get("beside_other_work") for row in group) else ""
+    return f"{average(group, name, digits)} {unit}{mark}" if group else ""

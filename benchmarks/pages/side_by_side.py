@@ -10,6 +10,7 @@ from pages.common import (
     measured,
     origins,
     rows,
+    seconds,
     table,
 )
 
@@ -88,17 +89,11 @@ def _line(group: list[Row], different: set[str]) -> list[str]:
         average(group, "auroc_epistemic", 3),
         f"{first['active_weights']:,}",
         f"{sum(row['file_bytes'] for row in group) / len(group):,.0f}",
-        _seconds(group, "train_seconds", 0),
-        _seconds(_alone(group) or group, "predict_seconds", 3),
-        _seconds(_on_a_cpu(group), "predict_seconds", 1),
+        seconds(group, "train_seconds", 0),
+        seconds(_alone(group) or group, "predict_seconds", 3),
+        seconds(_on_a_cpu(group), "predict_seconds", 1),
         " ".join(f"{k}={v}" for k, v in _settings(first).items() if k in different),
     ]
-
-
-def _seconds(group: list[Row], name: str, digits: int) -> str:
-    """Their mean, marked if any of them was taken beside other work."""
-    mark = "*" if any(row.get("beside_other_work") for row in group) else ""
-    return f"{average(group, name, digits)} s{mark}" if group else ""
 
 
 def _alone(group: list[Row]) -> list[Row]:

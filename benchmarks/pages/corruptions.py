@@ -1,6 +1,6 @@
-"""Corrupted images, and other libraries on the same work."""
+"""Corrupted images."""
 
-from pages.common import Row, grouped, hardware, origins, rows, scores, table
+from pages.common import Row, grouped, origins, rows, scores, table
 
 
 def corruptions() -> str:
@@ -38,29 +38,3 @@ def _mean(group: list[Row]) -> Row:
 def _accuracy(found: list[Row], file: str, kind: str) -> str:
     group = [row for row in found if (row["file"], row["corruption"]) == (file, kind)]
     return f"{100 * _mean(group)['accuracy']:.2f}" if group else ""
-
-
-def peers() -> str:
-    """One line per library."""
-    found = rows("peers")
-    head = [
-        "row", "network", "epochs", "accuracy", "NLL", "ECE", "SVHN AUROC", "stored, bytes",
-        "training step", "1,024 images x 30 samples",
-    ]  # fmt: skip
-    return (
-        "## Other libraries on the same work\n\n"
-        "The same network, data, epochs, prior and weight of the KL; each library draws, stores "
-        "and predicts in its own way (laplace-torch needs no samples). Only the row "
-        "`pocketbayes, compiled` is. Stored is what must be kept to predict: ours the file, "
-        f"theirs a state dict. On {hardware(found)}, one seed.\n\n{origins(found)}\n"
-        + table(head, [_peer(row) for row in found])
-    )
-
-
-def _peer(row: Row) -> list[str]:
-    area = row.get("auroc_entropy")
-    return [
-        row["row"], row["model"], str(row["settings"]["epochs"]), *scores(row),
-        "" if area is None else f"{area:.3f}", f"{row['stored_bytes']:,}",
-        f"{1000 * row['step_seconds']:.1f} ms", f"{row['predict_seconds']:.3f} s",
-    ]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Other libraries on the same work, network by network."""
+
+from pages.common import (
+    Row,
+    average,
+    grouped,
+    is_there,
+    mean_of,
+    mean_scores,
+    origins,
+    rows,
+    seconds,
+    table,
+)
+
+HEAD = [
+    "row", "seeds", "rate", "accuracy", "NLL", "ECE", "OOD AUROC", "stored, bytes",
+    "training step", "a prediction",
+]  # fmt: skip
+
+
+def peers() -> str:
+    """A table for each network and data set, and the search behind it."""
+    parts = [
+        "## Other libraries on the same work\n",
+        "The same network, data, epochs, prior and weight of the KL; each library draws, stores "
+        "and predicts in its own way (laplace-torch needs no samples, nor does the plain network). "
+        "All run as they come, but for `pocketbayes, compiled`. Stored is what must be kept to "
+        "predict: ours the file, theirs a state dict. A time with a * was taken beside other work "
+        "on the same machine.\n",
+        *_parts(rows("peers")),
+    ]
+    searched = rows("peers_search") if is_there("peers_search") else []
+    if searched:
+        parts += ["Rates were chosen on held-out training images, by NLL:\n", *_parts(searched)]
+    return "\n".join(parts)
+
+
+def _parts(found: list[Row]) -> list[str]:
+    return [_part(*key, group) for key, group in grouped(found, _where).items()]
+
+
+def _where(row: Row) -> tuple[str, str, int, int, int, str]:
+    """What one table is about."""
+    counts = (row["settings"][name] for name in ("epochs", "timed_images", "samples"))
+    return (row["model"], row["data"], *counts, row["hardware"])
+
+
+def _part(
+    model: str, data: str, epochs: int, images: int, samples: int, machine: str, found: list[Row]
+) -> str:
+    lines = [_line(group) for group in grouped(found, _kind).values()]
+    return (
+        f"### {model}, {data}, {epochs} epochs\n\n"
+        f"On {machine}; {images:,} images x {samples} samples.\n\n{origins(found)}\n"
+        + table(HEAD, lines)
+    )
+
+
+def _kind(row: Row) -> tuple[str, float]:
+    return row["row"], row["settings"]["lr"]
+
+
+def _line(group: list[Row]) -> list[str]:
+    name, rate = _kind(group[0])
+    alone = [row for row in group if not row.get("beside_other_work")] or group
+    in_ms = [row | {"step_ms": 1000 * row["step_seconds"]} for row in alone]
+    return [
+        name,
+        str(len(group)),
+        f"{rate:g}",
+        *mean_scores(group),
+        average(group, "auroc_entropy", 3),
+        f"{mean_of(group, 'stored_bytes'):,.0f}",
+        seconds(in_ms, "step_ms", 1, "ms"),
+        seconds(alone, "predict_seconds", 3),
+    ]
