@@ -1,17 +1,19 @@
 """How each library turns a network into a Bayesian one, trains it and predicts: its own names.
 
-All get the same network, prior and weight of the KL; each keeps its own way of drawing.
+All get the same network with the same weights at first; those that train a posterior by
+variational inference also the same prior and weight of the KL. Each keeps its own way of drawing.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,14 @@ class Setting:
         return math.log(math.expm1(self.std_init))
 
 
+class Posterior(NamedTuple):
+    """What a weight, or a bias, has become."""
+
+    name: str
+    mean: Tensor
+    rho: Tensor
+
+
 class Plain:
     """The network without uncertainty."""
 
@@ -38,8 +48,10 @@ class Plain:
 
     def __init__(self, net: nn.Module, setting: Setting) -> None:
         self.setting = setting
+        device = next(net.parameters()).device  # before it is converted, in place, on a CPU
+        first = {name: value.detach().clone() for name, value in net.named_parameters()}
         self.model = self.converted(net)
-        device = next(net.parameters()).device
+        self.begin_at(first)
         self.model.to(device, memory_format=torch.channels_last)
         self.optimizer = self.made_optimizer()
 
@@ -47,12 +59,25 @@ class Plain:
         """The network as this library wants it."""
         return net
 
+    def posteriors(self) -> list[Posterior]:
+        """Means and rhos, std = softplus(rho), of what this library made of the weights."""
+        return []
+
+    def begin_at(self, first: dict[str, Tensor]) -> None:
+        """The network's own weights as the first means."""
+        with torch.no_grad():
+            for name, mean, _ in self.posteriors():
+                mean.copy_(first[name])
+
     def made_optimizer(self) -> torch.optim.Optimizer:
-        """Plain SGD; means and stds alike, as these libraries' own examples do."""
-        return torch.optim.SGD(
-            self.model.parameters(), self.setting.lr, momentum=0.9,
-            weight_decay=self.setting.weight_decay,
-        )  # fmt: skip
+        """SGD at one rate, as these libraries' own examples do; rhos do not decay."""
+        rhos = {id(rho) for _, _, rho in self.posteriors()}
+        parts = ([p for p in self.model.parameters() if (id(p) in rhos) is which]
+                 for which in (False, True))  # fmt: skip
+        decays = (self.setting.weight_decay, 0.0)
+        groups = [{"params": part, "weight_decay": decay}
+                  for part, decay in zip(parts, decays, strict=True) if part]  # fmt: skip
+        return torch.optim.SGD(groups, self.setting.lr, momentum=0.9)
 
     def drawn(self, train: bool) -> Any:
         """Where a pass happens."""
@@ -112,11 +137,22 @@ class BayesianTorch(Plain):
         })  # fmt: skip
         return net
 
-    def kl(self) -> Tensor | float:
-        """Of all layers, in closed form."""
-        from bayesian_torch.models.dnn_to_bnn import get_kl_loss
+    def posteriors(self) -> list[Posterior]:
+        """Those of convolutions are called kernels."""
+        return [
+            Posterior(f"{path}.{kind}", mean, getattr(layer, f"rho_{own}"))
+            for path, layer in self.model.named_modules()
+            for kind, own in (("weight", "weight"), ("weight", "kernel"), ("bias", "bias"))
+            if isinstance(mean := getattr(layer, f"mu_{own}", None), Tensor)
+        ]
 
-        return get_kl_loss(self.model)
+    def kl(self) -> Tensor | float:
+        """The sum over all weights; the library's own takes the mean of each tensor's."""
+        prior = Normal(0.0, self.setting.prior_std)
+        return sum(
+            kl_divergence(Normal(mean, F.softplus(rho)), prior).sum()
+            for _, mean, rho in self.posteriors()
+        )
 
 
 class TorchUncertainty(Plain):
@@ -145,6 +181,15 @@ class TorchUncertainty(Plain):
                 setattr(parent, name, new)
         return net
 
+    def posteriors(self) -> list[Posterior]:
+        """What it calls sigma is rho."""
+        return [
+            Posterior(f"{path}.{kind}", mean, getattr(layer, f"{kind}_sigma"))
+            for path, layer in self.model.named_modules()
+            for kind in ("weight", "bias")
+            if isinstance(mean := getattr(layer, f"{kind}_mu", None), Tensor)
+        ]
+
     def kl(self) -> Tensor | float:
         """Of the last draw: these layers estimate it by their samples."""
         layers = [m for m in self.model.modules() if hasattr(m, "log_variational_posterior")]
@@ -157,7 +202,7 @@ class Ivon(Plain):
     is_random = True
 
     def made_optimizer(self) -> torch.optim.Optimizer:
-        """With the settings that its authors give for this network."""
+        """With the settings that its authors give for a ResNet; its prior is its decay."""
         import ivon
 
         return ivon.IVON(
