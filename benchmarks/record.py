@@ -41,11 +41,8 @@ def processor() -> str:
 def command() -> str:
     """How this run was started, from this folder; folders of one's own are DATA."""
     script, *words = sys.argv
-    path = Path(script).resolve()
-    if path.is_relative_to(RESULTS.parent):
-        script = str(path.relative_to(RESULTS.parent))
-    else:
-        script = path.name
+    path, here = Path(script).resolve(), RESULTS.parent.resolve()
+    script = str(path.relative_to(here)) if path.is_relative_to(here) else path.name
     words = [f"DATA/{Path(w).name}" if w[:1] == "/" and Path(w).is_file() else w for w in words]
     words = ["DATA" if w[:1] == "/" else w for w in words]
     return shlex.join(["python", script, *words])

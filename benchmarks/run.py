@@ -130,6 +130,8 @@ def is_done(job: Job) -> bool:
     for row in rows_of(job.table):
         if row.get("set") not in (None, *job.words):  # each job has its own
             continue
+        if script == "compare.py" and "--rows" in job.words and row["row"] not in job.words:
+            continue
         made_by, others = understood(shlex.split(row["command"])[1:])
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
         if (made_by, others, seed) == (script, arguments, job.seed):

@@ -11,19 +11,22 @@ import pytest
 import torch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
+import cifar  # noqa: E402
+import contestants  # noqa: E402
 import families  # noqa: E402
 import plans  # noqa: E402
 import prediction  # noqa: E402
 import record  # noqa: E402
+import side_by_side  # noqa: E402
 import side_by_side_uci  # noqa: E402
 import stored  # noqa: E402
 import timing  # noqa: E402
 import uci_sets  # noqa: E402
 
 import pocketbayes as pb  # noqa: E402
-from pocketbayes.data import MemoryLoader  # noqa: E402
+from pocketbayes.data import ImageSet, MemoryLoader  # noqa: E402
 from pocketbayes.description import noise_log_std  # noqa: E402
 from pocketbayes.models import build_network  # noqa: E402
 
@@ -79,6 +82,75 @@ def test_a_command_is_one_from_the_folder_of_benchmarks(tmp_path, monkeypatch):
     assert record.command() == "python peers/compare.py --root DATA DATA/a.pocket"
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "mine.py"), "--rows", "a, b"])
     assert record.command() == "python mine.py --rows 'a, b'"
+
+
+class Wobbling(contestants.Plain):
+    """A library that turns a weight into a mean and a rho."""
+
+    is_random = True
+
+    def converted(self, net):
+        net.rho = torch.nn.Parameter(torch.tensor(-3.0))
+        with torch.no_grad():
+            net[0].weight.zero_()  # as libraries do that begin elsewhere
+        return net
+
+    def posteriors(self):
+        return [contestants.Posterior("0.weight", self.model[0].weight, self.model.rho)]
+
+
+def of_the_same(kind):
+    setting = {"lr": 0.1, "weight_decay": 0.01, "beta": 0.1, "prior_std": 1.0, "std_init": 0.1}
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    return kind(net, contestants.Setting(**setting, examples=10))
+
+
+def test_libraries_begin_at_the_same_weights_and_their_stds_do_not_decay():
+    plain, other = of_the_same(contestants.Plain), of_the_same(Wobbling)
+    torch.testing.assert_close(other.model[0].weight, plain.model[0].weight)
+    means, rhos = other.optimizer.param_groups
+    assert [len(group["params"]) for group in (means, rhos)] == [2, 1]
+    assert (means["weight_decay"], rhos["weight_decay"]) == (0.01, 0.0)
+
+
+def test_libraries_draw_as_often_as_asked_and_the_plain_network_once():
+    for kind, passes in ((contestants.Plain, 1), (Wobbling, 5)):
+        peer, seen = of_the_same(kind), []
+        peer.model.register_forward_hook(lambda *_, seen=seen: seen.append(1))
+        assert peer.probs(torch.zeros(4, 3), 5).sum() == pytest.approx(4.0)
+        assert len(seen) == passes
+
+
+def test_a_librarys_kl_is_the_sum_over_its_weights():
+    pytest.importorskip("bayesian_torch")
+    peer, plain = of_the_same(contestants.BayesianTorch), of_the_same(contestants.Plain)
+    rho = torch.cat([rho.flatten() for _, _, rho in peer.posteriors()])
+    std = torch.nn.functional.softplus(rho)
+    mean = torch.cat([parameter.flatten() for parameter in plain.model.parameters()])
+    expected = (-std.log() + (std**2 + mean**2 - 1) / 2).sum()
+    torch.testing.assert_close(peer.kl(), expected)
+
+
+def test_measuring_takes_batches_that_fit_a_cpu():
+    preprocess = {"kind": "image", "shape": [1, 2, 2], "mean": [0.0], "std": [1.0]}
+    pixels, labels = torch.zeros(600, 1, 2, 2, dtype=torch.uint8), torch.zeros(600).long()
+    images = ImageSet(pixels, labels, preprocess)
+    assert [len(x) for x, _ in cifar.in_batches(images)] == [500, 100]
+
+
+@pytest.mark.parametrize(("epochs", "compiled"), [(9, False), (10, True)])
+def test_brief_trainings_are_not_compiled(monkeypatch, epochs, compiled):
+    asked = []
+
+    def fitted(a, *_):
+        asked.append(not a.no_compile)
+        return argparse.Namespace(model=None)
+
+    monkeypatch.setattr(side_by_side, "fitted", fitted)
+    a, sets = argparse.Namespace(no_compile=False), argparse.Namespace(device="cpu")
+    side_by_side.bench(a, sets, 0).fit(None, None, epochs)
+    assert asked == [compiled]
 
 
 def test_predictions_are_timed_by_the_names_that_records_have(tmp_path, monkeypatch):

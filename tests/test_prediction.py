@@ -113,25 +113,23 @@ def test_shapes_single_examples_and_iterators():
     assert pb.predict(model, x, batch_size=2).probs.shape == (7, 3)
 
 
-@pytest.mark.parametrize(
-    ("shape", "batches"),
-    [((1100, 4), [1024, 76]), ((700, 2, 40, 40), [327, 327, 46]), ((70, 1, 300, 300), [64, 6])],
-)
-def test_small_examples_are_taken_more_at_a_time(shape, batches):
+def batches_of(net, x):
     seen = []
-    net = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape[1:]), 2))
     net.register_forward_pre_hook(lambda net, x: seen.append(len(x[0])))
-    model = pb.bayesianize_(net)
-    pb.predict(model, torch.zeros(shape), num_samples=1)
-    assert seen == batches
+    pb.predict(pb.bayesianize_(net), x, num_samples=1)
+    return seen
 
 
-def test_words_are_taken_256_at_a_time():
-    seen = []
-    net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(4, 2))
-    net.register_forward_pre_hook(lambda net, x: seen.append(len(x[0])))
-    pb.predict(pb.bayesianize_(net), torch.zeros(300, 1, dtype=torch.long), num_samples=1)
-    assert seen == [256, 44]
+def test_small_examples_are_taken_more_at_a_time():
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(1024, 2))
+    assert batches_of(flat, torch.zeros(1030, 1, 32, 32)) == [1024, 6]
+    larger = nn.Sequential(nn.Flatten(), nn.Linear(1025, 2))
+    assert batches_of(larger, torch.zeros(300, 1025)) == [256, 44]
+    assert batches_of(nn.Linear(2, 4097), torch.zeros(300, 2)) == [256, 44]
+    images = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1024, 2))
+    assert batches_of(images, torch.zeros(300, 1, 32, 32)) == [256, 44]
+    words = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(4, 2))
+    assert batches_of(words, torch.zeros(300, 1, dtype=torch.long)) == [256, 44]
 
 
 def test_a_single_image():

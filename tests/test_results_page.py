@@ -119,7 +119,9 @@ def test_a_shared_file_counts_if_its_parent_does(results):
     of_it = {"epochs": 10, "beta": 0.01, "share_std_lr": 0.001}
     shared = row(row="rate-distortion", stage="trained on", target_bytes=990_000, settings=of_it,
                  file_bytes=980_000, parent="mean-field-0", parent_bytes=6_000_001)  # fmt: skip
-    first, trained_on = "Sharing, rate and distortion", "the same, trained on"
+    first, trained_on = (
+        f"Sharing, rate and distortion, {how}" for how in ("as made", "trained on")
+    )
     results("sizes", row(), shared)
     page = headline.headline()
     assert [line_of(page, name)[4] for name in (first, trained_on)] == ["0", "1"]
@@ -249,7 +251,12 @@ def test_times_beside_other_work_are_marked_until_there_are_better_ones(results)
     results("side_by_side", known | {"beside_other_work": True})
     assert "| 1 s* | 0.250 s |" in side_by_side.side_by_side()
     results("prediction", timed | {"beside_other_work": True})
-    assert "| 1 s* | 0.250 s* |" in side_by_side.side_by_side()
+    assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
+    results("prediction", timed | {"predict_seconds": 0.75}, timed)
+    results("side_by_side", known | {"beside_other_work": True},
+            known | {"seed": 1, "file": "b.pocket", "predict_seconds": 0.35})  # fmt: skip
+    assert "| 1 ± 0 s* | 0.300 ± 0.050 s |" in side_by_side.side_by_side()
+    results("side_by_side", known | {"beside_other_work": True})
     results("prediction", timed | {"hardware": "another GPU"})
     assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
 
@@ -267,15 +274,17 @@ def test_peers_are_means_over_seeds_and_times_are_those_alone(results):
     results(
         "peers", peer_row("a"), peer_row("a", seed=1, accuracy=0.8, **beside),
         peer_row("a", lr=0.5), peer_row("b", **beside), peer_row("c", model="resnet18"),
+        peer_row("a", lr=0.5), peer_row("d", hardware="another"),
     )  # fmt: skip
     results("peers_search", peer_row("a", lr=0.05, nll=0.7))
-    page, search = peers.peers().split("chosen on held-out")
+    page, search = peers.peers().split("looked for on held-out")
     first, second = page.split("### resnet18")
     assert "| a | 2 | 0.2 | 85.00 ± 5.00 |" in first
     assert "| 1,000 | 10.0 ms | 0.500 s |" in first
     assert "| a | 1 | 0.5 |" in first
     assert "| 9000.0 ms* | 9.000 s* |" in first
     assert "| c | 1 |" in second
+    assert "| d |" not in first
     assert "| a | 1 | 0.05 | 90.00 | 0.700 |" in search
 
 

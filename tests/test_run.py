@@ -57,6 +57,19 @@ def test_parts_of_a_job_add_up_by_what_tells_their_rows_apart(results):
     assert not run.is_done(job("x.py --sets b", rows=3))
 
 
+def test_libraries_count_by_their_names(results):
+    made = {"command": "python peers/compare.py --lr 1 --rows a b c", "seed": 0}
+    results(made | {"row": "b"}, made | {"row": "c"})
+    assert run.is_done(job("peers/compare.py --lr 1 --rows b c", rows=2))
+    assert not run.is_done(job("peers/compare.py --lr 1 --rows a", rows=1))
+    assert not run.is_done(job("peers/compare.py --lr 1", rows=3))
+    for planned in plans.TABLES["peers"].jobs:
+        words = planned.words
+        if "--rows" in words:
+            named = words[words.index("--rows") + 1 : words.index("--seed")]
+            assert len(named) == planned.rows
+
+
 def test_models_are_known_by_name_wherever_they_lie(results):
     results({"command": "python x.py --compress DATA/a-0.pocket", "seed": 0})
     assert run.is_done(job("x.py --compress FILES/a-0.pocket"))

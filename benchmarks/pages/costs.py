@@ -195,8 +195,12 @@ def inference() -> str:
 def prediction() -> str:
     """Models from their files, on machines of a pocket's size."""
     beside = rows("side_by_side") if is_there("side_by_side") else ()
-    shown = {(row["file"], row["file_bytes"]) for row in beside}
-    found = [r for r in rows("prediction") if (r["file"], r["file_bytes"]) not in shown]
+    shown = {tuple(row[name] for name in ("file", "file_bytes", "estimator")) for row in beside}
+    found = [
+        row
+        for row in rows("prediction")
+        if tuple(row[name] for name in ("file", "file_bytes", "estimator")) not in shown
+    ]
     head = ["machine", "network", "file", "file, bytes", "prediction", "images x samples", "time"]
     lines = [
         [

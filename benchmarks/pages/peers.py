@@ -23,21 +23,28 @@ def peers() -> str:
     """A table for each network and data set, and the search behind it."""
     parts = [
         "## Other libraries on the same work\n",
-        "The same network, data, epochs, prior and weight of the KL; each library draws, stores "
-        "and predicts in its own way (laplace-torch needs no samples, nor does the plain network). "
-        "All run as they come, but for `pocketbayes, compiled`. Stored is what must be kept to "
-        "predict: ours the file, theirs a state dict. A time with a * was taken beside other work "
-        "on the same machine.\n",
+        "The same network, first weights, data and epochs; ours, bayesian-torch and "
+        "torch-uncertainty also have the same prior and weight of the KL (in nats: the first "
+        "peer's own is a mean), ivon the settings of its authors, laplace-torch a prior of its "
+        "own choice. Each draws, stores and predicts in its own way; laplace-torch and the plain "
+        "network need no samples. Only `pocketbayes, compiled` is compiled. Stored is what must be "
+        "kept to predict: ours the file, theirs a state dict. A time with a * was taken beside "
+        "other work on the same machine.\n",
         *_parts(rows("peers")),
     ]
     searched = rows("peers_search") if is_there("peers_search") else []
     if searched:
-        parts += ["Rates were chosen on held-out training images, by NLL:\n", *_parts(searched)]
+        parts += [
+            "Rates were looked for on held-out training images; the least NLL chose:\n",
+            *_parts(searched),
+        ]
     return "\n".join(parts)
 
 
 def _parts(found: list[Row]) -> list[str]:
-    return [_part(*key, group) for key, group in grouped(found, _where).items()]
+    """A table for each network, data set and machine; a run that was repeated counts once."""
+    last = {(_where(row), _kind(row), row["seed"]): row for row in found}
+    return [_part(*key, group) for key, group in grouped(list(last.values()), _where).items()]
 
 
 def _where(row: Row) -> tuple[str, str, int, int, int, str]:
@@ -57,18 +64,20 @@ def _part(
     )
 
 
-def _kind(row: Row) -> tuple[str, float]:
-    return row["row"], row["settings"]["lr"]
+def _kind(row: Row) -> tuple[str, str]:
+    """What one line is about."""
+    of_all = {k: v for k, v in row["settings"].items() if k not in ("rows", "seed")}
+    return row["row"], str(sorted(of_all.items()))
 
 
 def _line(group: list[Row]) -> list[str]:
-    name, rate = _kind(group[0])
+    first = group[0]
     alone = [row for row in group if not row.get("beside_other_work")] or group
     in_ms = [row | {"step_ms": 1000 * row["step_seconds"]} for row in alone]
     return [
-        name,
+        first["row"],
         str(len(group)),
-        f"{rate:g}",
+        f"{first['settings']['lr']:g}",
         *mean_scores(group),
         average(group, "auroc_entropy", 3),
         f"{mean_of(group, 'stored_bytes'):,.0f}",

@@ -57,8 +57,8 @@ def predict(
             convolutions "lrt" and "weight" are different predictives.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
-        batch_size: examples at a time, when `x` is a tensor; None: the smaller they are, the
-            more.
+        batch_size: examples at a time, when `x` is a tensor; None: 256, or 1,024 small ones
+            (of at most 1,024 numbers) in a network without convolutions.
         keep_samples: also return every sample's probabilities.
         likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
@@ -86,7 +86,7 @@ def predict(
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     single = isinstance(x, Tensor) and (_lacks_batch(model, x) if single is None else single)
     device = next(model.parameters()).device
-    at_once = batch_size or _examples_at_once(x, device)
+    at_once = batch_size or _examples_at_once(model, x)
     batches = [x.unsqueeze(0)] if single else input_batches(x, at_once)  # type: ignore[union-attr]
     parts: list[Prediction] = []
     with (
@@ -223,15 +223,16 @@ def input_batches(x: object, size: int) -> Iterator[Tensor]:
         raise DataError(f"the input is a {type(x).__name__}; pass a tensor or a loader")
 
 
-def _examples_at_once(x: object, device: torch.device) -> int:
-    """So many that a processor is kept busy: of small examples more than of large ones.
-
-    How much a network makes of whole numbers, such as words, their count does not tell.
-    """
-    if not isinstance(x, Tensor) or x.dim() == 0 or not x.is_floating_point():
-        return 256
-    numbers = 2**22 if device.type == "cuda" else 2**20
-    return min(max(numbers * len(x) // max(x.numel(), 1), 64), 1024)
+def _examples_at_once(model: nn.Module, x: object) -> int:
+    """256, or 1,024 where these take little memory: small inputs, no wide layer or convolution."""
+    is_small = (
+        isinstance(x, Tensor)
+        and x.is_floating_point()
+        and x.numel() <= 1024 * (len(x) if x.dim() else 1)
+        and all(max(q.shape, default=1) <= 4096 for _, q in named_posteriors(model))
+        and not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+    )
+    return 1024 if is_small else 256
 
 
 def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
