@@ -217,19 +217,30 @@ def test_methods_are_shown_by_network_and_data(results):
     assert "| b |" not in clothes
 
 
-def test_predictions_without_a_gpu_stand_beside_their_model(results):
+def small_model(**changed):
+    """A row of a model, as `side_by_side.py` writes it."""
     settings = {"epochs": 30, "timed_images": 1024, "samples": 30}
     known = {"row": "a", "model": "lenet5", "data": "mnist", "seed": 0, "settings": settings}
-    known |= {"measured_on": "test", "estimator": "lrt", "hardware": "H", "commit": "c"}
+    known |= {"measured_on": "test", "estimator": "lrt", "hardware": "GPU", "commit": "c"}
     known |= dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
     known |= {"accuracy": 0.9, "active_weights": 7, "file_bytes": 9, "file": "a.pocket"}
-    results("side_by_side", known | {"command": "python side_by_side.py"})
-    timed = {"file": "a.pocket", "file_bytes": 9, "estimator": "lrt", "images": 1024, "samples": 30}
-    timed |= {"hardware": "Pocket, 2 cores", "predict_seconds": 12.34, "model": "lenet5"}
+    return known | {"command": "python side_by_side.py"} | changed
+
+
+def timed_again(**changed):
+    """A row of its prediction, as `prediction.py` writes it."""
+    known = {"file": "a.pocket", "file_bytes": 9, "estimator": "lrt", "images": 1024, "samples": 30}
+    known |= {"model": "lenet5", "command": "python prediction.py", "commit": "c"}
+    return known | {"hardware": "GPU", "predict_seconds": 0.25} | changed
+
+
+def test_predictions_without_a_gpu_stand_beside_their_model(results):
+    results("side_by_side", small_model())
+    timed = timed_again(hardware="Pocket, 2 cores", predict_seconds=12.34)
     others = ({"file_bytes": 8}, {"estimator": "weight"}, {"samples": 5}, {"hardware": "GPU"})
     results("prediction", *(timed | other | {"predict_seconds": 99.0} for other in others))
     assert " s |  |" in side_by_side.side_by_side()
-    results("prediction", timed | {"command": "python prediction.py", "commit": "c"})
+    results("prediction", timed)
     assert "| 12.3 s |" in side_by_side.side_by_side()
     assert "Pocket" not in costs.prediction()  # it is shown once
     results("side_by_side")
@@ -237,14 +248,7 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
 
 
 def test_times_beside_other_work_are_marked_until_there_are_better_ones(results):
-    settings = {"epochs": 30, "timed_images": 1024, "samples": 30}
-    known = {"row": "a", "model": "lenet5", "data": "mnist", "seed": 0, "settings": settings}
-    known |= {"measured_on": "test", "estimator": "lrt", "hardware": "GPU", "commit": "c"}
-    known |= dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
-    known |= {"accuracy": 0.9, "active_weights": 7, "file_bytes": 9, "file": "a.pocket"}
-    known |= {"command": "python side_by_side.py"}
-    timed = {"file": "a.pocket", "file_bytes": 9, "estimator": "lrt", "images": 1024, "samples": 30}
-    timed |= {"hardware": "GPU", "predict_seconds": 0.25}
+    known, timed = small_model(), timed_again()
     results("side_by_side", known)
     results("prediction", timed)
     assert "| 1 s | 1.000 s |" in side_by_side.side_by_side()  # a good time is its own
