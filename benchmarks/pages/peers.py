@@ -24,12 +24,12 @@ def peers() -> str:
     parts = [
         "## Other libraries on the same work\n",
         "The same network, first weights, data and epochs; ours, bayesian-torch and "
-        "torch-uncertainty also have the same prior and weight of the KL (in nats: the first "
-        "peer's own is a mean), ivon the settings of its authors, laplace-torch a prior of its "
-        "own choice. Each draws, stores and predicts in its own way; laplace-torch and the plain "
-        "network need no samples. Only `pocketbayes, compiled` is compiled. Stored is what must be "
-        "kept to predict: ours the file, theirs a state dict. A time with a * was taken beside "
-        "other work on the same machine.\n",
+        "torch-uncertainty also have the same prior and weight of the KL (its sum over weights; "
+        "bayesian-torch's own is a mean), ivon what its authors take for a ResNet, laplace-torch "
+        "a prior of its own choice. Each draws, stores and predicts in its own way; laplace-torch "
+        "and the plain network need no samples. Only `pocketbayes, compiled` is compiled. Stored "
+        "is what must be kept to predict: ours the file, theirs a state dict. A time with a * was "
+        "taken beside other work on the same machine.\n",
         *_parts(rows("peers")),
     ]
     searched = rows("peers_search") if is_there("peers_search") else []

@@ -73,7 +73,7 @@ def _part(model: str, data: str, epochs: int, images: int, samples: int, found: 
     lines = [_line(group, different) for group in grouped(found, _kind).values()]
     elsewhere = _on_a_cpu(found)
     also = f", and {hardware(elsewhere)}" if elsewhere else ""
-    commands = origins([*found, *elsewhere])
+    commands = origins([*found, *_timed(found)])
     return (
         f"### {model}, {data}, {epochs} epochs\n\n"
         f"On {hardware(found)}{also}; {images:,} images x {samples} samples.\n\n{commands}\n"

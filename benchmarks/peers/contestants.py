@@ -70,12 +70,12 @@ class Plain:
 
     def made_optimizer(self) -> torch.optim.Optimizer:
         """SGD at one rate, as these libraries' own examples do; rhos do not decay."""
-        rhos = {id(rho) for _, _, rho in self.posteriors()}
-        parts = ([p for p in self.model.parameters() if (id(p) in rhos) is which]
-                 for which in (False, True))  # fmt: skip
-        decays = (self.setting.weight_decay, 0.0)
-        groups = [{"params": part, "weight_decay": decay}
-                  for part, decay in zip(parts, decays, strict=True) if part]  # fmt: skip
+        rhos = [rho for _, _, rho in self.posteriors()]
+        known = set(map(id, rhos))
+        others = [p for p in self.model.parameters() if id(p) not in known]
+        groups = [{"params": others, "weight_decay": self.setting.weight_decay}]
+        if rhos:
+            groups.append({"params": rhos, "weight_decay": 0.0})
         return torch.optim.SGD(groups, self.setting.lr, momentum=0.9)
 
     def drawn(self, train: bool) -> Any:
