@@ -201,7 +201,7 @@ _SIDE_BY_SIDE = tuple(
 _SMALL_RESNET = (
     "side_by_side.py --root DATA --files FILES --model resnet20 --lr 0.1 --std-lr 0.01 --beta "
     "0.025 --sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes "
-    "150000 --chain-bytes 40000"
+    "150000 --chain-bytes 31000"
 )
 _HEADLINE_20 = jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,)) + jobs(
     f"{_SMALL_RESNET} --families deterministic mean-field subspace chain --density 0.05",
