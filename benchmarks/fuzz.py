@@ -3,10 +3,11 @@
     python benchmarks/fuzz.py --mutations 1000000
     python benchmarks/fuzz.py --engine atheris --mutations 1000000
 
-Each mutation takes a small good file of some family, changes its description, its coded bytes or
-its safetensors header, mends the checksum (an attacker can, too), and loads it. Anything but a
-`FormatError` or a model is a finding: it is stored and counted, as are loads that take long. With
-atheris (`pip install atheris`) the bytes are chosen by what they reach in the library's code.
+Each mutation takes a small good file of some family, changes its description (or the bytes of it),
+its coded bytes or its safetensors header, mends the checksum (an attacker can, too), and loads it.
+Anything but a `FormatError` or a model is a finding: it is stored and counted, as are loads that
+take long. With atheris (`pip install atheris`) the bytes are chosen by what they reach in the
+library's code.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from record import append_result
@@ -32,12 +34,15 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
+from pocketbayes.codec import container
 from pocketbayes.codec.container import packed, unpacked
+from pocketbayes.codec.deflate import deflated
 from pocketbayes.codec.stretches import stretch_of
 from pocketbayes.methods import METHODS
 from pocketbayes.models import build_network
 
 _SLOW = 2.0
+KINDS = ("bytes", "deflate", "description", "description", "section", "section", "section")
 _STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 1e308, 0.5, "", "x" * 99, [], {}, [[]], "int64:999999x999",
     "raw", "planes", "half planes", "integers", "exceptions", "rising", "steps", "relative",
@@ -101,7 +106,7 @@ def network() -> nn.Module:
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
     """The file with one to three changes of some kind."""
-    kind = chance.choice(("bytes", "description", "description", "section", "section", "section"))
+    kind = chance.choice(KINDS)
     if kind == "bytes":
         return harmed(data, chance)
     file = unpacked(io.BytesIO(data))
@@ -109,14 +114,18 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     description.pop("sha256")
     sections = {name: bytes(section.read()) for name, section in file.sections.items()}
     for _ in range(chance.randint(1, 3)):
+        if kind == "deflate":
+            break
         if kind == "section":
             name = chance.choice(sorted(sections))
             sections[name] = harmed(sections[name], chance) or bytes(1)
         else:
             altered(description, chance)
     stretches = {name: stretch_of(section) for name, section in sections.items()}
-    head, _ = packed(description, stretches)
-    return head + b"".join(sections[name] for name in sorted(sections))
+    harm = (lambda text: harmed(deflated(text), chance)) if kind == "deflate" else deflated
+    with patch.object(container, "deflated", harm):
+        pieces, _ = packed(description, stretches)
+    return b"".join(bytes(piece.read()) for piece in pieces)
 
 
 def harmed(data: bytes, chance: random.Random) -> bytes:

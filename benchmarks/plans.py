@@ -224,7 +224,7 @@ _LIBRARIES = (
         for job in jobs(f"{_DIGIT_PEERS} --weight-decay 0 --lr {lr} --rows {rows}", "peers", count,
                         60 * count)
     ),
-    *jobs(f"{_PEERS} --epochs 15", "peers", 8, 550, (0,)),
+    *jobs(f"{_PEERS} --epochs 15", "peers", 9, 620, (0,)),
 )  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: no copy of the data was at hand"
 _NO_IMAGENET = "ImageNet: no copy of the data was at hand"

@@ -26,6 +26,7 @@ from record import RESULTS
 
 # Arguments that say which part is run, which the rows tell.
 PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--rows")
+NAMED_BY_ROWS = {"side_by_side.py": ("--density",)}
 Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 
@@ -160,8 +161,9 @@ def understood(words: Sequence[str]) -> tuple[str, Arguments]:
             groups.append([word])
         else:
             groups[-1].append(_anywhere(word))
-    kept = (g for g in groups if g[0] not in PARTIAL)
-    return Path(words[0]).name, frozenset((g[0], tuple(g[1:])) for g in kept)
+    script = Path(words[0]).name
+    partial = (*PARTIAL, *NAMED_BY_ROWS.get(script, ()))
+    return script, frozenset((g[0], tuple(g[1:])) for g in groups if g[0] not in partial)
 
 
 def _anywhere(word: str) -> str:

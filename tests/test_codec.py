@@ -9,6 +9,7 @@ import math
 import os
 import struct
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from pocketbayes.codec import described
 from pocketbayes.codec.adaptive import coded_integers
 from pocketbayes.codec.container import unpacked
 from pocketbayes.codec.contents import coded, contents_of
+from pocketbayes.codec.deflate import deflated
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.varints import varints
 from pocketbayes.description import describe, noise_log_std, unwrapped, update_description
@@ -102,10 +104,13 @@ def test_it_is_a_valid_safetensors_file(tmp_path):
     pb.save(model, tmp_path / "m.pocket")
     with safetensors.safe_open(tmp_path / "m.pocket", "pt") as file:
         names, metadata = list(file.keys()), file.metadata()
-    description = json.loads(metadata["pocketbayes"])
-    assert set(names) == set(description["sections"]) >= {"gaussian/mean", "state/bias"}
-    assert description["version"] == 2
-    assert description["model"]["likelihood"] == "categorical"
+        text = zlib.decompress(file.get_tensor("description").numpy().tobytes(), -15)
+    short, long = json.loads(metadata["pocketbayes"]), json.loads(text)
+    assert set(names) == {*long["sections"], "description"} >= {"gaussian/mean", "state/bias"}
+    assert short.keys() == {"version", "sha256", "model", "members"}
+    assert long.keys() == {"posteriors", "arrays", "sections"}
+    assert short["version"] == 3
+    assert short["model"]["likelihood"] == "categorical"
 
 
 def test_a_network_of_ones_own_loads_into_a_given_one(tmp_path):
@@ -362,12 +367,27 @@ def tensors_of(sections):
     return {k: torch.tensor(list(v.read()), dtype=torch.uint8) for k, v in sections.items()}
 
 
-def sealed(description, sections):
+FIRST = ("version", "sha256", "model", "members")
+
+
+def sealed(description, sections, pack=deflated):
     """The file as docs/format.md has it, made by safetensors."""
-    said = {"version": 2, "sha256": "0" * 64} | description
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    said = {"version": 3, "sha256": "0" * 64} | description
+    short = {k: v for k, v in said.items() if k in FIRST}
+    long = {k: v for k, v in said.items() if k not in FIRST}
+    return with_texts(compact(short), pack(compact(long).encode()), sections)
+
+
+def compact(said):
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
+
+
+def with_texts(short, long, sections):
+    """The file with these two texts, the second as bytes, or None: without it."""
     tensors = {name: tensor.contiguous() for name, tensor in sections.items()}
-    data = safetensors.torch.save(tensors, {"pocketbayes": text})
+    if long is not None:
+        tensors["description"] = torch.tensor(list(long), dtype=torch.uint8)
+    data = safetensors.torch.save(tensors, {"pocketbayes": short})
     return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
 
 
@@ -434,7 +454,8 @@ def section(name, value):
         field("class_names", "abc"), field("preprocess", 3), field("input_dims", -1),
         field("keeps_dropout", "yes"),
         top("members", 10**9), top("members", 2), top("members", 0), top("members", True),
-        top("version", 3), top("version", "2"), top("version", True), top("posteriors", {}),
+        top("version", 4), top("version", "3"), top("version", True), top("posteriors", {}),
+        top("version", 2), top("version", 1), top("version", 0),
         top("posteriors", []), top("tables", {"a": 0}),
         top("model", None),
         lambda d, s: d["posteriors"].update({next(iter(d["posteriors"])): "builtins"}),
@@ -457,6 +478,60 @@ def test_the_forger_himself_is_right(good, tmp_path):
     (tmp_path / "m.pocket").write_bytes(forged(good, lambda d, s: None))
     pb.load(tmp_path / "m.pocket")
     assert forged(good, lambda d, s: None) == crafted(good, lambda d, s: None) == good
+
+
+def by_zlib(level):
+    def pack(text):
+        made = zlib.compressobj(level, wbits=-15)
+        return made.compress(text) + made.flush()
+
+    return pack
+
+
+@pytest.mark.parametrize("level", [0, 1, 9])
+def test_any_deflate_is_read(good, level, tmp_path):
+    file, description = opened(good)
+    (tmp_path / "m.pocket").write_bytes(
+        sealed(description, tensors_of(file.sections), by_zlib(level))
+    )
+    model = pb.load(tmp_path / "m.pocket")
+    pb.save(model, tmp_path / "n.pocket", lossless=True)
+    assert (tmp_path / "n.pocket").read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (lambda t: t, "section description: it is not DEFLATE"),
+        (lambda t: b"", "section description: it ends too early or too late"),
+        (lambda t: deflated(t)[:-9], "section description: it ends too early or too late"),
+        (lambda t: deflated(t) + b"x", "section description: it ends too early or too late"),
+        (lambda t: by_zlib(9)(t + b" " * 10**6), "section description: it is longer than 65,536"),
+        (lambda t: deflated(b"[]"), "section description: the description is not a JSON object"),
+        (lambda t: deflated(t[:-1]), "section description: the description is not JSON"),
+        (lambda t: deflated(b"[" * 10**5), "section description: the description is not JSON"),
+        (lambda t: deflated(t[:-1] + b',"a":NaN}'), "section description: the description is not"),
+        (lambda t: deflated(b'"\xff"'), "section description: 'utf-8' codec"),
+        (lambda t: deflated(t[:-1] + b',"members":1}'), "in the wrong place"),
+        (lambda t: deflated(t[:-1] + b',"model":{}}'), "in the wrong place"),
+        (lambda t: deflated(t[:-1] + b',"version":3}'), "in the wrong place"),
+        (lambda t: deflated(b"{}"), "arrays"),
+        (lambda t: None, "section description is missing"),
+    ],
+)
+def test_crafted_descriptions_are_refused(good, pack, message, tmp_path):
+    file, description = opened(good)
+    short = {"sha256": "0" * 64} | {k: v for k, v in description.items() if k in FIRST}
+    long = {k: v for k, v in description.items() if k not in FIRST}
+    data = with_texts(compact(short), pack(compact(long).encode()), tensors_of(file.sections))
+    assert message in refused(data, tmp_path / "m.pocket")
+
+
+def test_the_header_says_nothing_of_the_section(good, tmp_path):
+    file, description = opened(good)
+    short = {"sha256": "0" * 64} | description
+    data = with_texts(compact(short), deflated(b"{}"), tensors_of(file.sections))
+    assert "in the wrong place" in refused(data, tmp_path / "m.pocket")
 
 
 def array(kind, tensor, name, word):
@@ -661,10 +736,12 @@ def test_files_of_version_1_load_for_ever(name, tmp_path):
     torch.testing.assert_close(torch.stack(outputs), torch.tensor(known["mean_outputs"]))
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("v2-*.pocket")), ids=lambda path: path.stem)
-def test_files_of_version_2_are_written_the_same_for_ever(path, tmp_path):
-    pb.save(pb.load(path), tmp_path / "again.pocket", lossless=path.stem.endswith("lossless"))
-    assert (tmp_path / "again.pocket").read_bytes() == path.read_bytes()
+@pytest.mark.parametrize("version", ["v2", "v3"])
+@pytest.mark.parametrize("name", json.loads((GOLDEN / "v2.json").read_text()))
+def test_files_are_written_the_same_for_ever(name, version, tmp_path):
+    model = pb.load(GOLDEN / f"{version}-{name}.pocket")
+    pb.save(model, tmp_path / "again.pocket", lossless=name.endswith("lossless"))
+    assert (tmp_path / "again.pocket").read_bytes() == (GOLDEN / f"v3-{name}.pocket").read_bytes()
 
 
 def digest_of(model):
@@ -676,19 +753,23 @@ def digest_of(model):
     return digest.hexdigest()
 
 
+@pytest.mark.parametrize("version", ["v2", "v3"])
 @pytest.mark.parametrize("name", json.loads((GOLDEN / "v2.json").read_text()))
-def test_files_of_version_2_mean_the_same_for_ever(name):
+def test_files_mean_the_same_for_ever(name, version):
     known = json.loads((GOLDEN / "v2.json").read_text())[name]
-    model = pb.load(GOLDEN / f"v2-{name}.pocket")
+    model = pb.load(GOLDEN / f"{version}-{name}.pocket")
     assert digest_of(model) == known["numbers"]
     set_estimator(model, "mean")
     outputs = [member(torch.tensor(known["input"])) for member in members_of(model)]
     torch.testing.assert_close(torch.stack(outputs), torch.tensor(known["mean_outputs"]))
 
 
-def test_every_file_of_version_2_is_known():
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_every_file_is_known(version):
     known = json.loads((GOLDEN / "v2.json").read_text())
-    assert {f"v2-{name}.pocket" for name in known} == {p.name for p in GOLDEN.glob("v2-*.pocket")}
+    there = {p.name for p in GOLDEN.glob(f"{version}-*.pocket")}
+    assert {f"{version}-{name}.pocket" for name in known} == there
+    assert {pb.inspect(GOLDEN / name).version for name in there} == {int(version[1])}
 
 
 class Standardised(nn.Module):

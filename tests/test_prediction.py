@@ -9,6 +9,7 @@ from torch.distributions import Normal
 
 import pocketbayes as pb
 from pocketbayes.description import add_noise_parameter, update_description
+from pocketbayes.prediction import _examples_at_once
 
 
 def classifier(std=0.3, **options) -> nn.Module:
@@ -130,6 +131,18 @@ def test_small_examples_are_taken_more_at_a_time():
     assert batches_of(images, torch.zeros(300, 1, 32, 32)) == [256, 44]
     words = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(4, 2))
     assert batches_of(words, torch.zeros(300, 1, dtype=torch.long)) == [256, 44]
+
+
+@pytest.mark.parametrize(
+    ("shape", "on_gpu", "on_cpu"), [((3, 32, 32), 1024, 256), ((4, 32, 33), 256, 256)]
+)
+def test_a_gpu_takes_more_images_at_a_time(shape, on_gpu, on_cpu):
+    images = pb.bayesianize_(nn.Sequential(nn.Conv2d(shape[0], 1, 1), nn.Flatten()))
+    x = torch.zeros(2, *shape)
+    assert _examples_at_once(images, x, torch.device("cuda")) == on_gpu
+    assert _examples_at_once(images, x, torch.device("cpu")) == on_cpu
+    wide = pb.bayesianize_(nn.Linear(2, 4097))
+    assert _examples_at_once(wide, torch.zeros(2, 2), torch.device("cuda")) == 256
 
 
 def test_a_single_image():

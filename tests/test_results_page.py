@@ -197,7 +197,13 @@ def test_methods_are_shown_by_network_and_data(results):
         settings = {"epochs": 30, "lr": 0.1, "seeds": [seed], "families": [name]} | changed
         settings |= {"timed_images": 1024, "samples": 30}
         known = {"row": name, "model": "lenet5", "data": data, "seed": seed, "settings": settings}
-        known |= {"measured_on": "test", "estimator": "none", "hardware": "H", "commit": "c"}
+        known |= {
+            "family": "rigl",
+            "measured_on": "test",
+            "estimator": "none",
+            "hardware": "H",
+            "commit": "c",
+        }
         figures = dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
         figures |= {"accuracy": 0.9 + seed / 10, "active_weights": 7, "file_bytes": 9}
         return known | figures | {"command": "python side_by_side.py"}
@@ -221,7 +227,13 @@ def small_model(**changed):
     """A row of a model, as `side_by_side.py` writes it."""
     settings = {"epochs": 30, "timed_images": 1024, "samples": 30}
     known = {"row": "a", "model": "lenet5", "data": "mnist", "seed": 0, "settings": settings}
-    known |= {"measured_on": "test", "estimator": "lrt", "hardware": "GPU", "commit": "c"}
+    known |= {
+        "family": "rigl",
+        "measured_on": "test",
+        "estimator": "lrt",
+        "hardware": "GPU",
+        "commit": "c",
+    }
     known |= dict.fromkeys(("nll", "ece", "brier", "train_seconds", "predict_seconds"), 1.0)
     known |= {"accuracy": 0.9, "active_weights": 7, "file_bytes": 9, "file": "a.pocket"}
     return known | {"command": "python side_by_side.py"} | changed
@@ -240,6 +252,7 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
     others = ({"file_bytes": 8}, {"estimator": "weight"}, {"samples": 5}, {"hardware": "GPU"})
     results("prediction", *(timed | other | {"predict_seconds": 99.0} for other in others))
     assert " s |  |" in side_by_side.side_by_side()
+    assert costs.prediction().count("99.00 s") == 1  # of another model
     results("prediction", timed)
     assert "| 12.3 s |" in side_by_side.side_by_side()
     assert "Pocket" not in costs.prediction()  # it is shown once
@@ -259,10 +272,36 @@ def test_times_beside_other_work_are_marked_until_there_are_better_ones(results)
     results("prediction", timed | {"predict_seconds": 0.75}, timed)
     results("side_by_side", known | {"beside_other_work": True},
             known | {"seed": 1, "file": "b.pocket", "predict_seconds": 0.35})  # fmt: skip
-    assert "| 1 ± 0 s* | 0.300 ± 0.050 s |" in side_by_side.side_by_side()
+    assert "| 1 s | 0.300 ± 0.050 s |" in side_by_side.side_by_side()
+    results("side_by_side", known | {"beside_other_work": True, "file": "b.pocket"},
+            known | {"seed": 1, "beside_other_work": True})  # fmt: skip
+    assert "| 1 ± 0 s* | 0.250 s |" in side_by_side.side_by_side()  # a good one counts alone
     results("side_by_side", known | {"beside_other_work": True})
     results("prediction", timed | {"hardware": "another GPU"})
     assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
+
+
+def test_files_that_were_saved_again_stand_beside_what_they_were(results):
+    results("side_by_side", small_model(file_bytes=2000), small_model(seed=1, file="b.pocket"))
+    saved = {"command": "python resaved.py", "commit": "c", "hardware": "H", "file": "a.pocket"}
+    first = saved | {"file_bytes": 2000, "bytes_now": 1500}
+    results("resaved", first, saved | {"file_bytes": 2001, "bytes_now": 7})
+    assert "| 7 | 1,004 |  | 1" in side_by_side.side_by_side()  # one of two only
+    second = saved | {"file": "b.pocket", "file_bytes": 9, "bytes_now": 8}
+    results("resaved", first | {"bytes_now": 1}, first, second)
+    assert "| 7 | 1,004 | 754 | 1" in side_by_side.side_by_side()
+    assert "resaved.py (c)" in side_by_side.side_by_side()
+
+
+def test_methods_stand_by_family_and_by_the_weights_they_keep(results):
+    names = [("chain", 3), ("subspace", 5), ("deterministic", 9), ("subspace", 7)]
+    results("side_by_side", *(
+        small_model(row=f"{family} {kept}", family=family, active_weights=kept)
+        for family, kept in names
+    ))  # fmt: skip
+    lines = [line.split(" | ")[0] for line in side_by_side.side_by_side().splitlines()]
+    shown = [line[2:] for line in lines if line.startswith(("| chain", "| sub", "| det"))]
+    assert shown == ["deterministic 9", "subspace 7", "subspace 5", "chain 3"]
 
 
 def peer_row(name, lr=0.2, seed=0, **changed):
@@ -290,6 +329,12 @@ def test_peers_are_means_over_seeds_and_times_are_those_alone(results):
     assert "| c | 1 |" in second
     assert "| d |" not in first
     assert "| a | 1 | 0.05 | 90.00 | 0.700 |" in search
+
+
+def test_our_own_rows_stand_before_those_of_other_libraries(results):
+    results("peers", *map(peer_row, ("b", "pocketbayes, x", "a", "pocketbayes")))
+    lines = [line.split(" | ")[0] for line in peers.peers().splitlines() if "90.00" in line]
+    assert lines == ["| pocketbayes, x", "| pocketbayes", "| b", "| a"]
 
 
 def uci_row(name, where, nll, split=0, family="mean-field", **settings):

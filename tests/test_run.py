@@ -70,6 +70,15 @@ def test_libraries_count_by_their_names(results):
             assert len(named) == planned.rows
 
 
+def test_densities_are_told_by_the_rows_where_all_methods_are(results):
+    made = {"command": "python side_by_side.py --lr 1 --density 0.05 --families subspace"}
+    results(made | {"row": "a"}, {"command": "python side_by_side.py --lr 1", "row": "b"})
+    assert run.is_done(job("side_by_side.py --lr 1", rows=2))
+    assert not run.is_done(job("side_by_side.py --lr 2", rows=1))
+    results({"command": "python subspace.py --density 0.05", "row": "a"})
+    assert not run.is_done(job("subspace.py --density 0.1"))
+
+
 def test_models_are_known_by_name_wherever_they_lie(results):
     results({"command": "python x.py --compress DATA/a-0.pocket", "seed": 0})
     assert run.is_done(job("x.py --compress FILES/a-0.pocket"))

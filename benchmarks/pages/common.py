@@ -148,6 +148,7 @@ def average(group: Sequence[Row], name: str, digits: int) -> str:
 
 
 def seconds(group: Sequence[Row], name: str, digits: int, unit: str = "s") -> str:
-    """The spread of a time, with a * if any was taken beside other work."""
-    mark = "*" if any(row.get("beside_other_work") for row in group) else ""
-    return f"{average(group, name, digits)} {unit}{mark}" if group else ""
+    """The spread of the times taken with nothing beside them or, if there are none, of all: *."""
+    alone = [row for row in group if not row.get("beside_other_work")]
+    mark = "" if alone else "*"
+    return f"{average(alone or group, name, digits)} {unit}{mark}" if group else ""

@@ -192,15 +192,15 @@ def inference() -> str:
     )
 
 
-def _prediction_of(row: Row) -> tuple[str, int, str]:
-    return row["file"], row["file_bytes"], row["estimator"]
+def _file_of(row: Row) -> tuple[str, int]:
+    return row["file"], row["file_bytes"]
 
 
 def prediction() -> str:
     """Models from their files, on machines of a pocket's size."""
     compared = rows("side_by_side") if is_there("side_by_side") else ()
-    shown = set(map(_prediction_of, compared))
-    found = [row for row in rows("prediction") if _prediction_of(row) not in shown]
+    shown = {_file_of(row) for row in compared}
+    found = [row for row in rows("prediction") if _file_of(row) not in shown]
     head = ["machine", "network", "file", "file, bytes", "prediction", "images x samples", "time"]
     lines = [
         [

@@ -1,11 +1,14 @@
 """Every method beside every other, network by network."""
 
+from families import FAMILIES
+
 from pages.common import (
     Row,
     average,
     grouped,
     hardware,
     is_there,
+    mean_of,
     mean_scores,
     measured,
     origins,
@@ -17,8 +20,8 @@ from pages.common import (
 CPU = ", 2 cores"
 HEAD = [
     "method", "prediction", "seeds", "accuracy", "NLL", "ECE", "Brier", "OOD AUROC, entropy",
-    "OOD AUROC, epistemic", "weights", "file, bytes", "training", "a prediction", "on 2 CPU cores",
-    "settings",
+    "OOD AUROC, epistemic", "weights", "file, bytes", "saved today", "training", "a prediction",
+    "on 2 CPU cores", "settings",
 ]  # fmt: skip
 OF_A_RUN = ("seeds", "families", "density", "data", "model", "validation")  # names tell densities
 
@@ -31,8 +34,9 @@ def side_by_side() -> str:
         "The same network, data and epochs for each; measured after loading the file back, last "
         "epoch, compilation included in the time of training. What is pruned or shared was trained "
         "on afterwards, and its time is that of the whole way. A prediction is that of the images "
-        "and samples that stand over the table, there and from the same file elsewhere; a time "
-        "with a * was taken beside other work on the same machine. Out of "
+        "and samples that stand over the table, there and from the same file elsewhere. Times are "
+        "of runs with nothing beside them, if there are any, and else have a *. What was saved "
+        "today is the same model, bit by bit, in a file of the newest format. Out of "
         "distribution is SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are "
         "named where they differ between lines.\n",
         *_parts(test),
@@ -60,6 +64,11 @@ def _kind(row: Row) -> tuple[str, str, str]:
     return row["row"], row["estimator"], str(sorted(_settings(row).items()))
 
 
+def _place(row: Row) -> tuple[int, int]:
+    """Family by family, and in each those first that keep the most weights."""
+    return list(FAMILIES).index(row["family"]), -row["active_weights"]
+
+
 def _settings(row: Row) -> Row:
     return {k: v for k, v in row["settings"].items() if k not in OF_A_RUN}
 
@@ -70,10 +79,12 @@ def _part(model: str, data: str, epochs: int, images: int, samples: int, found: 
         for name in found[0]["settings"]
         if len({str(_settings(row).get(name)) for row in found}) > 1
     }
-    lines = [_line(group, different) for group in grouped(found, _kind).values()]
+    lines = [
+        _line(group, different) for group in grouped(sorted(found, key=_place), _kind).values()
+    ]
     elsewhere = _on_a_cpu(found)
     also = f", and {hardware(elsewhere)}" if elsewhere else ""
-    commands = origins([*found, *_timed(found)])
+    commands = origins([*found, *_timed(found), *_resaved(found)])
     return (
         f"### {model}, {data}, {epochs} epochs\n\n"
         f"On {hardware(found)}{also}; {images:,} images x {samples} samples.\n\n{commands}\n"
@@ -92,12 +103,26 @@ def _line(group: list[Row], different: set[str]) -> list[str]:
         average(group, "auroc_entropy", 3),
         average(group, "auroc_epistemic", 3),
         f"{first['active_weights']:,}",
-        f"{sum(row['file_bytes'] for row in group) / len(group):,.0f}",
+        f"{mean_of(group, 'file_bytes'):,.0f}",
+        _bytes_today(group),
         seconds(group, "train_seconds", 0),
         seconds([_alone(row) for row in group], "predict_seconds", 3),
         seconds(_on_a_cpu(group), "predict_seconds", 1),
         " ".join(f"{k}={v}" for k, v in _settings(first).items() if k in different),
     ]
+
+
+def _bytes_today(group: list[Row]) -> str:
+    found = _resaved(group)
+    return f"{mean_of(found, 'bytes_now'):,.0f}" if len(found) == len(group) else ""
+
+
+def _resaved(group: list[Row]) -> list[Row]:
+    """The same files, each once, as they were saved last."""
+    files = {(row.get("file"), row["file_bytes"]) for row in group}
+    found = rows("resaved") if is_there("resaved") else ()
+    last = {(row["file"], row["file_bytes"]): row for row in found}
+    return [row for key, row in last.items() if key in files]
 
 
 def _alone(row: Row) -> Row:

@@ -5,7 +5,7 @@
 
 One row each: accuracy, NLL, ECE, OOD, bytes of what must be stored (ours: the file), seconds of a
 training step and of a prediction of 1,024 images x 30 samples. Peers run uncompiled, as their
-examples do; so do our rows, but for "pocketbayes, compiled". "Weights drawn" is the way of
+examples do; so do our rows, but for those called compiled. "Weights drawn" is the way of
 bayesian-torch and torch-uncertainty.
 """
 
@@ -39,6 +39,7 @@ OURS = {
     "pocketbayes": ("lrt", False),
     "pocketbayes, weights drawn": ("weight", False),
     "pocketbayes, compiled": ("lrt", True),
+    "pocketbayes, weights drawn, compiled": ("weight", True),
 }
 WARMUP = 0.05
 

@@ -57,8 +57,9 @@ def predict(
             convolutions "lrt" and "weight" are different predictives.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
-        batch_size: examples at a time, when `x` is a tensor; None: 256, or 1,024 small ones
-            (of at most 1,024 numbers) in a network without convolutions.
+        batch_size: examples at a time, when `x` is a tensor; None: 256, or 1,024 small ones: of
+            at most 4,096 numbers on a GPU, elsewhere of at most 1,024 and in a network without
+            convolutions.
         keep_samples: also return every sample's probabilities.
         likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
@@ -86,7 +87,7 @@ def predict(
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     single = isinstance(x, Tensor) and (_lacks_batch(model, x) if single is None else single)
     device = next(model.parameters()).device
-    at_once = batch_size or _examples_at_once(model, x)
+    at_once = batch_size or _examples_at_once(model, x, device)
     batches = [x.unsqueeze(0)] if single else input_batches(x, at_once)  # type: ignore[union-attr]
     parts: list[Prediction] = []
     with (
@@ -223,14 +224,18 @@ def input_batches(x: object, size: int) -> Iterator[Tensor]:
         raise DataError(f"the input is a {type(x).__name__}; pass a tensor or a loader")
 
 
-def _examples_at_once(model: nn.Module, x: object) -> int:
-    """256, or 1,024 where these take little memory: small inputs, no wide layer or convolution."""
+def _examples_at_once(model: nn.Module, x: object, device: torch.device) -> int:
+    """256, or 1,024 where these take little memory: small inputs, no wide layer.
+
+    On a CPU no convolution either. On a GPU fewer would wait for the launches of small kernels.
+    """
+    on_gpu = device.type == "cuda"
     is_small = (
         isinstance(x, Tensor)
         and x.is_floating_point()
-        and x.numel() <= 1024 * (len(x) if x.dim() else 1)
+        and x.numel() <= (4096 if on_gpu else 1024) * (len(x) if x.dim() else 1)
         and all(max(q.shape, default=1) <= 4096 for _, q in named_posteriors(model))
-        and not any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+        and (on_gpu or not any(isinstance(m, nn.modules.conv._ConvNd) for m in model.modules()))
     )
     return 1024 if is_small else 256
 

@@ -1,4 +1,4 @@
-"""The file itself: a valid safetensors file with one JSON description and a checksum.
+"""The file itself: a valid safetensors file with a JSON description and a checksum.
 
 See docs/format.md. Nothing in it is code, and nothing is looked up by a name from the file but
 what the closed tables of families and networks hold.
@@ -20,15 +20,17 @@ import safetensors.torch
 from torch import Tensor
 
 from pocketbayes.checkpoints import write_atomically
-from pocketbayes.codec.stretches import Stretch
+from pocketbayes.codec.deflate import MOST, deflated, inflated
+from pocketbayes.codec.stretches import Stretch, stretch_of
 from pocketbayes.errors import FormatError, PocketBayesError
 
-VERSION = 2
-_READ = (1, 2)
+VERSION = 3
+_READ = (1, 2, 3)
 _KEY = "pocketbayes"
+_SECTION = "description"
+_IN_THE_HEADER = ("version", "sha256", "model", "members")
 _NOT_ONE = "not a safetensors file, or cut short"
 _NO_DIGEST = "0" * 64
-_LONGEST_HEADER = 100_000_000  # bytes: the bound of safetensors
 
 
 @dataclass(frozen=True)
@@ -47,24 +49,34 @@ class Container:
         return int(self.description["version"])
 
 
-def packed(description: dict[str, Any], sections: Mapping[str, Stretch]) -> tuple[bytes, Container]:
-    """What stands before the sections, and the whole; equal content gives equal bytes."""
+def packed(
+    description: dict[str, Any], sections: Mapping[str, Stretch]
+) -> tuple[list[Stretch], Container]:
+    """The bytes of a file, piece by piece, and what it holds; equal content gives equal bytes."""
     said = {"version": VERSION, "sha256": _NO_DIGEST} | description
+    short = _text({key: said[key] for key in _IN_THE_HEADER if key in said})
+    long = _text({key: value for key, value in said.items() if key not in _IN_THE_HEADER})
+    if len(long) > MOST:
+        raise FormatError(f"the names in the model take more than {MOST:,} bytes")
+    stored = {**sections, _SECTION: stretch_of(deflated(long.encode()))}
+    pieces = [stored[name] for name in sorted(stored)]
+    head = _safetensors_header(short, stored)
+    digest = _sha256(chain([head], _bytes_in(pieces)))
+    head = head.replace(_field(_NO_DIGEST), _field(digest), 1)
+    known = json.loads(short) | json.loads(long) | {"sha256": digest}
+    size = len(head) + sum(map(len, pieces))
+    return [stretch_of(head), *pieces], Container(known, sections, {}, size, digest)
+
+
+def _text(said: dict[str, Any]) -> str:
     try:
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise FormatError(f"the model's description is not JSON: {error}") from error
-    head = _safetensors_header(text, sections)
-    digest = _sha256(chain([head], _in_order(sections)))
-    head = head.replace(_field(_NO_DIGEST), _field(digest), 1)
-    known = json.loads(text) | {"sha256": digest}
-    size = len(head) + sum(map(len, sections.values()))
-    return head, Container(known, sections, {}, size, digest)
 
 
-def _in_order(sections: Mapping[str, Stretch]) -> Iterator[memoryview]:
-    """The bytes of all sections, as they stand in the file."""
-    return chain.from_iterable(sections[name].chunks() for name in sorted(sections))
+def _bytes_in(pieces: Iterable[Stretch]) -> Iterator[memoryview]:
+    return chain.from_iterable(piece.chunks() for piece in pieces)
 
 
 def _safetensors_header(text: str, sections: Mapping[str, Stretch]) -> bytes:
@@ -96,9 +108,9 @@ def room_beside(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_container(path: Path, head: bytes, sections: Mapping[str, Stretch]) -> None:
+def write_container(path: Path, pieces: Iterable[Stretch]) -> None:
     """Puts the bytes under this name, whole or not at all."""
-    write_atomically(path, lambda file: file.writelines(chain([head], _in_order(sections))))
+    write_atomically(path, lambda file: file.writelines(_bytes_in(pieces)))
 
 
 def _require_name(path: Path) -> None:
@@ -137,7 +149,22 @@ def unpacked(file: IO[bytes]) -> Container:
         if entries[name].get("dtype") != "U8" or entries[name].get("shape") != [len(rest[place])]:
             raise FormatError(f"section {name}: it is no row of bytes")
     sections = {name: rest[place] for name, place in places.items()}
+    if description["version"] > 2:
+        description = _with_the_rest(description, sections.pop(_SECTION, None))
     return Container(description, sections, {}, size, str(digest))
+
+
+def _with_the_rest(short: dict[str, Any], section: Stretch | None) -> dict[str, Any]:
+    """The description with what stands in its section; neither may speak for the other."""
+    if section is None or len(section) > MOST:
+        raise FormatError(f"section {_SECTION} is {'missing' if section is None else 'too long'}")
+    try:
+        long = _object(inflated(bytes(section.read())).decode())
+    except (FormatError, UnicodeDecodeError) as error:
+        raise FormatError(f"section {_SECTION}: {error}") from error
+    if short.keys() - _IN_THE_HEADER or not long.keys().isdisjoint(_IN_THE_HEADER):
+        raise FormatError("the description says something in the wrong place")
+    return short | long
 
 
 def _places(entries: Mapping[str, Any], size: int) -> dict[str, slice]:
@@ -183,7 +210,7 @@ def _header(file: IO[bytes]) -> bytes:
     """The header, or as much of it as there is."""
     file.seek(0)
     size = int.from_bytes(file.read(8), "little")
-    return file.read(min(size, _LONGEST_HEADER))
+    return file.read(min(size, MOST))
 
 
 def _json(header: bytes) -> dict[str, Any]:
@@ -200,8 +227,12 @@ def _description(said: dict[str, Any]) -> dict[str, Any]:
     metadata = said.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_KEY), str):
         raise FormatError("a safetensors file, but not one of pocketbayes: it has no description")
+    return _object(metadata[_KEY])
+
+
+def _object(text: str) -> dict[str, Any]:
     try:
-        description = json.loads(metadata[_KEY], parse_constant=_no_constant)
+        description = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"the description is not JSON: {error}") from error
     if not isinstance(description, dict):

@@ -1,4 +1,4 @@
-"""What a file holds: named arrays, in version 2 coded in sections, in version 1 as they are."""
+"""What a file holds: named arrays, coded in sections or, in version 1, as they are."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

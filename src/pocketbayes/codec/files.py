@@ -95,10 +95,10 @@ def save(
     } | ({"tables": numbers} if numbers else {})
     with room_beside(Path(path)) as room:
         made = coded(arrays, families, options, room, exact)
-        head, file = packed(description | made.description, made.sections)
+        pieces, file = packed(description | made.description, made.sections)
         contents = Contents(file, made.specs, made.parts)
         summary = summary_of(contents, header_of(contents), tally)
-        write_container(Path(path), head, made.sections)
+        write_container(Path(path), pieces)
     return summary
 
 
