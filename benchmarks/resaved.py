@@ -39,8 +39,14 @@ def report(path: Path) -> None:
 
 def require_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], path: Path) -> None:
     """Every number the same, bit for bit."""
-    if one.keys() != other.keys() or not all(torch.equal(one[k], other[k]) for k in one):
+    if {k: bits(v) for k, v in one.items()} != {k: bits(v) for k, v in other.items()}:
         raise SystemExit(f"{path} comes back as another model")
+
+
+def bits(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, bytes]:
+    """All that a tensor is; 0 and -0 differ."""
+    data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return tensor.dtype, tensor.shape, data
 
 
 if __name__ == "__main__":

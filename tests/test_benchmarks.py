@@ -19,6 +19,7 @@ import families  # noqa: E402
 import plans  # noqa: E402
 import prediction  # noqa: E402
 import record  # noqa: E402
+import resaved  # noqa: E402
 import side_by_side  # noqa: E402
 import side_by_side_uci  # noqa: E402
 import stored  # noqa: E402
@@ -167,6 +168,28 @@ def test_predictions_are_timed_by_the_names_that_records_have(tmp_path, monkeypa
     assert [(row["file"], row["estimator"]) for row in found] == [
         ("plain.pocket", "none"), ("random.pocket", "lrt"), ("random.pocket", "weight"),
     ]  # fmt: skip
+
+
+def test_files_of_an_older_format_are_saved_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    old = Path(__file__).parent / "golden" / "v2-subspace.pocket"
+    monkeypatch.setattr(sys, "argv", ["resaved.py", str(old)])
+    resaved.main()
+    (row,) = rows_in(tmp_path, "resaved")
+    assert (row["file"], row["file_version"], row["version_now"]) == (old.name, 2, 3)
+    assert row["file_bytes"] == old.stat().st_size
+    assert row["bytes_now"] == old.with_name("v3-subspace.pocket").stat().st_size
+
+
+@pytest.mark.parametrize(
+    "other", [{"a": torch.tensor([-0.0])}, {"a": torch.zeros(1).double()}, {"a": torch.zeros(1, 1)},
+              {"b": torch.zeros(1)}, {}],
+)  # fmt: skip
+def test_a_model_that_comes_back_as_another_is_an_error(other):
+    same = {"a": torch.zeros(1), "b": torch.tensor(3)}
+    resaved.require_same(same, {k: v.clone() for k, v in same.items()}, Path("x"))
+    with pytest.raises(SystemExit, match="another model"):
+        resaved.require_same({"a": torch.zeros(1)}, other, Path("x"))
 
 
 def test_the_fastest_prediction_counts_and_the_first_does_not(monkeypatch):

@@ -23,9 +23,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
-from pocketbayes.codec import described
+from pocketbayes.codec import container, deflate, described
 from pocketbayes.codec.adaptive import coded_integers
-from pocketbayes.codec.container import unpacked
+from pocketbayes.codec.container import packed, unpacked
 from pocketbayes.codec.contents import coded, contents_of
 from pocketbayes.codec.deflate import deflated
 from pocketbayes.codec.layout import Options
@@ -515,6 +515,7 @@ def test_any_deflate_is_read(good, level, tmp_path):
         (lambda t: deflated(t[:-1] + b',"members":1}'), "in the wrong place"),
         (lambda t: deflated(t[:-1] + b',"model":{}}'), "in the wrong place"),
         (lambda t: deflated(t[:-1] + b',"version":3}'), "in the wrong place"),
+        (lambda t: deflated(t[:-1] + b',"more":3}'), "something unknown"),
         (lambda t: deflated(b"{}"), "arrays"),
         (lambda t: None, "section description is missing"),
     ],
@@ -525,6 +526,55 @@ def test_crafted_descriptions_are_refused(good, pack, message, tmp_path):
     long = {k: v for k, v in description.items() if k not in FIRST}
     data = with_texts(compact(short), pack(compact(long).encode()), tensors_of(file.sections))
     assert message in refused(data, tmp_path / "m.pocket")
+
+
+@pytest.mark.parametrize(
+    "text", [b"[]," * 10**7, b'{"x":[' + b"[]," * 10**7 + b"[]]}"], ids=["list", "field"]
+)
+def test_a_description_takes_little_memory(good, text, tmp_path):
+    """Where a reader makes 25 bytes of one, packed so that 16 are just allowed."""
+    file, description = opened(good)
+    short = {"sha256": "0" * 64} | {k: v for k, v in description.items() if k in FIRST}
+    packed = by_zlib(9)(text)
+    filler = max(0, len(text) // 16 - len(packed)) // 5
+    data = b"\0\0\0\xff\xff" * filler + packed  # empty blocks
+    made = with_texts(compact(short), data, tensors_of(file.sections))
+    tracemalloc.start()
+    try:
+        refused(made, tmp_path / "m.pocket")
+        assert tracemalloc.get_traced_memory()[1] < 500e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_file_is_written_that_would_not_be_read(good, tmp_path, monkeypatch):
+    monkeypatch.setattr(container, "MOST", 10_000)
+    monkeypatch.setattr(deflate, "MOST", 10_000)
+    monkeypatch.setattr(deflate, "MOST_ANYWAY", 100)
+    file, description = opened(good)
+    longest = 10_000 - len(compact({k: v for k, v in description.items() if k not in FIRST}))
+
+    def saved(spare):
+        name = "x" * (longest - len(',"":"8"') - spare)
+        description["arrays"]["state"][name] = "8"
+        pieces, _ = packed(description, file.sections)
+        del description["arrays"]["state"][name]
+        return b"".join(bytes(piece.read()) for piece in pieces)
+
+    for spare in (0, 1, 5):
+        assert unpacked(io.BytesIO(saved(spare))).version == 3
+    with pytest.raises(pb.FormatError, match="names in the model take more than 10,000 bytes"):
+        saved(-1)
+    long = with_texts(compact({"version": 3, "sha256": "0" * 64}), bytes(20_001), {})
+    assert "section description is too long" in refused(long, tmp_path / "m.pocket")
+
+
+def test_no_header_is_written_that_would_not_be_read(monkeypatch):
+    monkeypatch.setattr(container, "_LONGEST_HEADER", 1000)
+    head = packed({"model": "x" * 700}, {})[0][0]
+    assert len(head) <= 1008
+    with pytest.raises(pb.FormatError, match="description takes more than 1,000 bytes"):
+        packed({"model": "x" * 1000}, {})
 
 
 def test_the_header_says_nothing_of_the_section(good, tmp_path):

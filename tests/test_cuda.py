@@ -77,6 +77,13 @@ def test_equal_generators_give_equal_predictions():
     assert one.probs.is_cuda
 
 
+def test_small_images_are_taken_more_at_a_time():
+    net, seen = network(), []
+    net.register_forward_pre_hook(lambda net, x: seen.append(len(x[0])))
+    pb.predict(pb.bayesianize_(net).cuda(), torch.randn(1100, 3, 8, 8), 1)
+    assert seen == [1024, 76]
+
+
 def test_a_loss_that_is_not_finite_is_noticed_and_a_bad_label_named():
     bad = data()
     bad.tensors[1][30] = 9

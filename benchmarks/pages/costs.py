@@ -211,7 +211,7 @@ def prediction() -> str:
     ]  # fmt: skip
     return (
         "## Prediction from files\n\n"
-        "The fastest run after a warm-up; those of models that are compared above stand there. A "
+        "The fastest run after a warm-up, without models that are compared above. A "
         "small file takes less to store and to load, not to compute: weights that are drawn are "
         "multiplied as a dense network's are. On the GPU such times of one network differ by half "
         "between runs.\n\n"

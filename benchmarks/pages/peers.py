@@ -27,16 +27,18 @@ def peers() -> str:
         "torch-uncertainty also have the same prior and weight of the KL (its sum over weights; "
         "bayesian-torch's own is a mean), ivon what its authors take for a ResNet, laplace-torch "
         "a prior of its own choice. Each draws, stores and predicts in its own way; laplace-torch "
-        "and the plain network need no samples. Only what is called compiled is. Stored "
-        "is what must be kept to predict: ours the file, theirs a state dict. A time with a * was "
-        "taken beside other work on the same machine.\n",
+        "and the plain network need no samples. Only rows that are called compiled are. Stored "
+        "is what must be kept to predict: ours the file, theirs a state dict. Times are of runs "
+        "with nothing beside them, if there are any (of several seeds maybe one), and else have "
+        "a *. Rates were looked for where a search stands below; else all lines have our own, "
+        "which need not suit them (ivon's least of all). Our predictions on the GPU took 256 "
+        "images at a time, theirs all; later commits take 1,024, and were not timed yet.\n",
         *_parts(rows("peers")),
     ]
     searched = rows("peers_search") if is_there("peers_search") else []
     if searched:
         parts += [
-            "Rates were looked for on held-out training images, and the least NLL chose; a network "
-            "that is missing here has our own rate in every line, which was not looked for:\n",
+            "Rates were looked for on held-out training images, and the least NLL chose:\n",
             *_parts(searched),
         ]
     return "\n".join(parts)

@@ -58,8 +58,8 @@ def predict(
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
         batch_size: examples at a time, when `x` is a tensor; None: 256, or 1,024 small ones: of
-            at most 4,096 numbers on a GPU, elsewhere of at most 1,024 and in a network without
-            convolutions.
+            at most 4,096 numbers on a CUDA device, elsewhere of at most 1,024 and in a network
+            without convolutions; never with integers or layers wider than 4,096.
         keep_samples: also return every sample's probabilities.
         likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs

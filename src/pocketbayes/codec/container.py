@@ -29,6 +29,8 @@ _READ = (1, 2, 3)
 _KEY = "pocketbayes"
 _SECTION = "description"
 _IN_THE_HEADER = ("version", "sha256", "model", "members")
+_IN_THE_SECTION = ("posteriors", "tables", "arrays", "sections")
+_LONGEST_HEADER = 100_000_000  # bytes: the bound of safetensors
 _NOT_ONE = "not a safetensors file, or cut short"
 _NO_DIGEST = "0" * 64
 
@@ -91,6 +93,8 @@ def _safetensors_header(text: str, sections: Mapping[str, Stretch]) -> bytes:
     except UnicodeEncodeError as error:
         raise FormatError(f"a name in the model is no text: {error.object[:80]!r}") from error
     coded += b" " * (-len(coded) % 8)
+    if len(coded) > _LONGEST_HEADER:
+        raise FormatError(f"the model's description takes more than {_LONGEST_HEADER:,} bytes")
     return len(coded).to_bytes(8, "little") + coded
 
 
@@ -156,14 +160,14 @@ def unpacked(file: IO[bytes]) -> Container:
 
 def _with_the_rest(short: dict[str, Any], section: Stretch | None) -> dict[str, Any]:
     """The description with what stands in its section; neither may speak for the other."""
-    if section is None or len(section) > MOST:
+    if section is None or len(section) > 2 * MOST:
         raise FormatError(f"section {_SECTION} is {'missing' if section is None else 'too long'}")
     try:
         long = _object(inflated(bytes(section.read())).decode())
     except (FormatError, UnicodeDecodeError) as error:
         raise FormatError(f"section {_SECTION}: {error}") from error
-    if short.keys() - _IN_THE_HEADER or not long.keys().isdisjoint(_IN_THE_HEADER):
-        raise FormatError("the description says something in the wrong place")
+    if short.keys() - _IN_THE_HEADER or long.keys() - _IN_THE_SECTION:
+        raise FormatError("the description says something unknown or in the wrong place")
     return short | long
 
 
@@ -210,7 +214,7 @@ def _header(file: IO[bytes]) -> bytes:
     """The header, or as much of it as there is."""
     file.seek(0)
     size = int.from_bytes(file.read(8), "little")
-    return file.read(min(size, MOST))
+    return file.read(min(size, _LONGEST_HEADER))
 
 
 def _json(header: bytes) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from pocketbayes.errors import FormatError
 
-MOST_PER_BYTE = 32  # what a byte may become; names of layers shrink to a tenth
+MOST = 16_000_000  # bytes of text, of which a reader may make 25 times as many
 MOST_ANYWAY = 1 << 16
-MOST = 100_000_000  # bytes: the bound of safetensors for its header
+MOST_PER_BYTE = 16  # of the data; names of layers become a third to a twelfth
 _REACH, _LEAST, _LONGEST, _TRIED = 1 << 15, 3, 258, 32
 
 
@@ -46,7 +46,7 @@ _LENGTHS = Scale((*_SHORT.begins, _LONGEST), (*_SHORT.extra, 0))
 
 
 def deflated(text: bytes) -> bytes:
-    """The text in one block of fixed codes, or as it is where that reads more than is allowed."""
+    """The text in one block of fixed codes or, too long for so few bytes, as it is."""
     bits = [(0b1, 1), (0b01, 2)]  # the last block; fixed codes
     for step in _steps(text):
         bits += _symbol(step) if isinstance(step, int) else [*_length(step), *_distance(step)]
@@ -64,7 +64,7 @@ def inflated(data: bytes) -> bytes:
         raise FormatError(f"it is not DEFLATE: {error}") from error
     if len(text) > most:
         raise FormatError(f"it is longer than {most:,} bytes, the most for its size")
-    if not reader.eof or reader.unused_data or reader.unconsumed_tail:
+    if not reader.eof or reader.unused_data:
         raise FormatError("it ends too early or too late")
     return text
 
