@@ -13,7 +13,7 @@ from pocketbayes.errors import FormatError
 
 MOST = 16_000_000  # bytes of text, of which a reader may make 25 times as many
 MOST_ANYWAY = 1 << 16
-MOST_PER_BYTE = 16  # of the data; names of layers become a third to a twelfth
+MOST_PER_BYTE = 16  # of the data; names of layers become a half to a twelfth
 _REACH, _LEAST, _LONGEST, _TRIED = 1 << 15, 3, 258, 32
 
 
