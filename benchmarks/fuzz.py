@@ -114,12 +114,10 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     description.pop("sha256")
     sections = {name: bytes(section.read()) for name, section in file.sections.items()}
     for _ in range(chance.randint(1, 3)):
-        if kind == "deflate":
-            break
         if kind == "section":
             name = chance.choice(sorted(sections))
             sections[name] = harmed(sections[name], chance) or bytes(1)
-        else:
+        elif kind == "description":
             altered(description, chance)
     stretches = {name: stretch_of(section) for name, section in sections.items()}
     harm = (lambda text: harmed(deflated(text), chance)) if kind == "deflate" else deflated

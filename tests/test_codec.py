@@ -532,7 +532,7 @@ def test_crafted_descriptions_are_refused(good, pack, message, tmp_path):
     "text", [b"[]," * 10**7, b'{"x":[' + b"[]," * 10**7 + b"[]]}"], ids=["list", "field"]
 )
 def test_a_description_takes_little_memory(good, text, tmp_path):
-    """Where a reader makes 25 bytes of one, packed so that 16 are just allowed."""
+    """Of which a reader makes many times as much, packed so that 16 to a byte are just allowed."""
     file, description = opened(good)
     short = {"sha256": "0" * 64} | {k: v for k, v in description.items() if k in FIRST}
     packed = by_zlib(9)(text)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from pocketbayes.errors import FormatError
 
-MOST = 16_000_000  # bytes of text, of which a reader may make 25 times as many
+MOST = 16_000_000  # bytes of text; what a reader makes of it takes many times as many
 MOST_ANYWAY = 1 << 16
-MOST_PER_BYTE = 16  # of the data; names of layers become a half to a twelfth
+MOST_PER_BYTE = 16  # of the data; names of layers do not shrink as far
 _REACH, _LEAST, _LONGEST, _TRIED = 1 << 15, 3, 258, 32
 
 
