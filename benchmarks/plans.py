@@ -1,7 +1,7 @@
 """Which runs make which table, the papers' and our own; searches are in results/*_search.jsonl."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uci_sets import UCI_SETS
 
@@ -102,6 +102,13 @@ def _mean_field_file(seed: int) -> tuple[Job, ...]:
     return tuple(Job(tuple(shlex.split(c)), "sizes", n, seed, t, made) for c, n, t, made in steps)
 
 
+_DRAWN = jobs(
+    "sizes.py --root DATA --files FILES --parent mean-field --estimator weight --epochs 200 "
+    "--beta 0.003 --weight-decay 0.002",
+    "sizes",
+    2,
+    170,
+)
 _RESNET20 = (
     "sharing.py --root DATA --model resnet20 --weights DATA/weights/cifar10_resnet20.safetensors "
     "--normalize imagenet --pretrain-epochs 60 --lr 0.1 --beta 0.025 --std-lr 0.01 "
@@ -145,7 +152,6 @@ _SWEEP = (
     *jobs(f"{_BRIEF} --density 0.5 0.2 0.02 0.01 0.05 --methods subspace rigl",
           "subspace_sweep", 10, 330, (0,)),
     *jobs(f"{_BRIEF} --density 0.1 --methods rigl", "subspace_sweep", 1, 40, (0,)),
-    *jobs(f"{_BRIEF} --density 0.1", "subspace_sweep", 1, 40, (0,)),
 )  # fmt: skip
 _CRITERIA = jobs(
     "subspace.py --root DATA --no-ood --predictives weight --epochs 20 --beta 0.01 "
@@ -157,13 +163,29 @@ _CRITERIA = jobs(
     260,
     (0,),
 )
+_FIRST_STDS = jobs(
+    "subspace.py --root DATA --no-ood --predictives weight --epochs 20 --beta 0.01 "
+    "--weight-decay 0.002 --table subspace_robustness --density 0.1 1.0 --vary none "
+    "std_init=0.003 std_init=0.01",
+    "subspace_robustness",
+    6,
+    200,
+    (0,),
+)
 _CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
 _RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
 _BASELINES = (
     *_baseline("deterministic", 200, 130, SEEDS),
     *_baseline("deep-ensemble", 60, 200, (0,)),
     *_baseline("mc-dropout", 60, 60, (0,)),
-    *_baseline("bayes-by-backprop", 60, 70, (0,)),
+    *jobs(
+        "baselines.py --root DATA --methods bayes-by-backprop --epochs 60 --std-init 0.003 --beta "
+        "0.01 --weight-decay 0.002",
+        "baselines",
+        1,
+        70,
+        (0,),
+    ),
     *jobs(
         "baselines.py --root DATA --methods mean-field --epochs 60 --beta 0.003 --weight-decay "
         "0.002",
@@ -173,6 +195,7 @@ _BASELINES = (
         (0,),
     ),
     *_RATE_DISTORTION,
+    *_DRAWN,
 )
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "
@@ -207,6 +230,21 @@ _HEADLINE_20 = jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,)) + jobs(
     f"{_SMALL_RESNET} --families deterministic mean-field subspace chain --density 0.05",
     "side_by_side", 12, 310, (1, 2),
 )  # fmt: skip
+_SPOILT_18 = once(
+    "corruptions.py --root DATA --samples 10 --files FILES/subspace-0.1-0.pocket "
+    "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
+    "corruptions", 152, 90,
+)  # fmt: skip
+_SPOILT_20_FILES = tuple(
+    f"FILES/resnet20-cifar10-{name}-0.pocket"
+    for name in ("deterministic", "ensemble-of-5", "mean-field",
+                 "mean-field-shared-rate-distortion", "subspace-0.05", "chain-shared")
+)  # fmt: skip
+_SPOILT_20 = (
+    replace(_HEADLINE_20[0], makes=_SPOILT_20_FILES),
+    *once(f"corruptions.py --root DATA --samples 10 --files {' '.join(_SPOILT_20_FILES)}",
+          "corruptions", 456, 150),
+)  # fmt: skip
 _REGRESSIONS = tuple(
     job for name in UCI_SETS
     for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 69, 750)
@@ -225,6 +263,7 @@ _LIBRARIES = (
                         60 * count)
     ),
     *jobs(f"{_PEERS} --epochs 15", "peers", 9, 620, (0,)),
+    *jobs(f"{_PEERS} --epochs 15 --lr 1.0 --rows ivon", "peers", 1, 35, (0,)),
 )  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: no copy of the data was at hand"
 _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
@@ -239,6 +278,7 @@ TABLES = {
             *_SHARED_20,
             *_CHAIN,
             *_RATE_DISTORTION,
+            *_DRAWN,
             *_HEADLINE_20,
         ),
     ),
@@ -254,13 +294,10 @@ TABLES = {
         "out of distribution: CIFAR-10 against SVHN", _subspace(0.05, 0.01), (_NO_CIFAR_100,)
     ),
     "ssvi-figure-2": Table("accuracy against density, and the choices of the method",
-                           (*_SWEEP, *_CRITERIA)),
+                           (*_SWEEP, *_CRITERIA, *_FIRST_STDS)),
     "ssvi-figure-4": Table(
-        "fifteen corruptions: the sparse network and the smallest file made of it",
-        (*_chain(0),
-         *once("corruptions.py --root DATA --samples 10 --files FILES/subspace-0.1-0.pocket "
-               "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
-               "corruptions", 152, 250)),
+        "fifteen corruptions: ResNet-18, sparse and the smallest file made of it; ResNet-20",
+        (*_chain(0), *_SPOILT_18, *_SPOILT_20),
     ),
     "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
                        (_NO_CIFAR_100, _NO_IMAGENET)),

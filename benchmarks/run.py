@@ -122,6 +122,7 @@ TELLING = (
     "row", "method", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
     "corruption", "severity", "std_bits", "set", "split",
 )  # fmt: skip
+VARIED = ("criterion", "growth", "new_std", "std_init")  # in the settings of each
 
 
 def is_done(job: Job) -> bool:
@@ -136,7 +137,9 @@ def is_done(job: Job) -> bool:
         made_by, others = understood(shlex.split(row["command"])[1:])
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
         if (made_by, others, seed) == (script, arguments, job.seed):
-            found.add(tuple(str(row.get(name)) for name in TELLING))
+            settings = row.get("settings", {})
+            telling = [row.get(name) for name in TELLING]
+            found.add(str([*telling, *(settings.get(name) for name in VARIED)]))
     return len(found) >= job.rows
 
 

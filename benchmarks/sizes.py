@@ -69,9 +69,15 @@ def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
     known |= cost | {"kl_nats": kl(result.model)}
     found = measure(a, result.model, sets, a.estimator)
     append_result(a.table, **known, stage="trained", data=a.data, **found)
-    kind = a.parent if a.parent != "subspace" else f"subspace-{a.density:g}"
-    path, known = a.files / f"{kind}-{seed}.pocket", known | {"stage": "file"}
+    path, known = a.files / f"{parent_name(a)}-{seed}.pocket", known | {"stage": "file"}
     report(a, sets, result.model, path, known, a.predictives or (None,))
+
+
+def parent_name(a: argparse.Namespace) -> str:
+    """Of its file, without the seed."""
+    if a.parent == "subspace":
+        return f"subspace-{a.density:g}"
+    return "mean-field" if a.estimator == "lrt" else f"mean-field-{a.estimator}"
 
 
 def parent_method(a: argparse.Namespace) -> Method:

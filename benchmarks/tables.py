@@ -56,7 +56,10 @@ def main() -> None:
 
 def page() -> str:
     """All results, as they are written to docs/results.md."""
-    about = "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each."
+    about = (
+        "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each. Times with a "
+        "* were taken beside other work on the same machine."
+    )
     return f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join(
         [headline(), papers_tables(), *known(*PARTS)]
     )

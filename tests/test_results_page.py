@@ -13,12 +13,15 @@ import plans  # noqa: E402
 import tables  # noqa: E402
 from pages import (  # noqa: E402
     common,
+    corruptions,
     costs,
     headline,
     papers,
     peers,
+    sharing,
     side_by_side,
     side_by_side_uci,
+    training,
     uci,
 )
 
@@ -109,11 +112,26 @@ def test_sizes_of_two_formats_are_not_mixed(results):
     assert line_of(headline.headline(), METHOD)[10] == "8,000,000 (plain)"
 
 
+DENSE = {"epochs": 200, "beta": 0.003, "weight_decay": 0.002}
+
+
+def test_networks_trained_in_two_ways_are_not_mixed(results):
+    known = {"row": "mean-field", "stage": "file", "estimator": "weight", "file_bytes": 6_000_001}
+    known |= {"accuracy": 0.94, "nll": 0.2, "ece": 0.01, "marginal_ce": 0.005, "seed": 0}
+    local = known | {"settings": DENSE | {"estimator": "lrt"}}
+    drawn = known | {"settings": DENSE | {"estimator": "weight"}, "accuracy": 0.95}
+    results("sizes", local, drawn, drawn | {"seed": 1})
+    page = headline.headline()
+    assert line_of(page, "mean-field VI")[4:6] == ["1", "94.00"]
+    with_draws = line_of(page, "mean-field VI, trained with weight draws")
+    assert with_draws[4:6] == ["2", "95.00 ± 0.00"]
+
+
 def test_a_shared_file_counts_if_its_parent_does(results):
     def row(**changed):
         known = {"row": "mean-field", "stage": "file", "seed": 0, "estimator": "lrt"}
         known |= {"accuracy": 0.95, "nll": 0.2, "ece": 0.01, "file_bytes": 6_000_001}
-        known |= {"settings": {"epochs": 200, "beta": 0.003, "weight_decay": 0.002}}
+        known |= {"settings": DENSE | {"estimator": "lrt"}}
         return known | changed
 
     of_it = {"epochs": 10, "beta": 0.01, "share_std_lr": 0.001}
@@ -331,6 +349,17 @@ def test_peers_are_means_over_seeds_and_times_are_those_alone(results):
     assert "| a | 1 | 0.05 | 90.00 | 0.700 |" in search
 
 
+def test_a_peer_that_was_repeated_has_its_last_scores_and_fastest_times(results):
+    beside = {"beside_other_work": True, "step_seconds": 0.001, "predict_seconds": 0.001}
+    results(
+        "peers", peer_row("a", step_seconds=0.02, predict_seconds=0.3), peer_row("a", **beside),
+        peer_row("a", accuracy=0.8, step_seconds=0.03, predict_seconds=0.2),
+    )  # fmt: skip
+    page = peers.peers()
+    assert "| a | 1 | 0.2 | 80.00 |" in page
+    assert "| 1,000 | 20.0 ms | 0.200 s |" in page
+
+
 def test_our_own_rows_stand_before_those_of_other_libraries(results):
     results("peers", *map(peer_row, ("b", "pocketbayes, x", "a", "pocketbayes")))
     lines = [line.split(" | ")[0] for line in peers.peers().splitlines() if "90.00" in line]
@@ -408,3 +437,55 @@ def test_every_table_of_the_papers_is_named_with_what_is_there(monkeypatch):
     assert "| `ssvi-figure-2` | Li et al. 2024, Figure 2 | a curve | 2 of 3 | this; that |" in page
     assert "| `ours` |  | own | 0 of 0 |  |" in page
     assert papers.source_of("sharing-10") == "Lin et al. 2025, Table 10"
+
+
+def baseline_row(accuracy, seed=0, **settings):
+    row = {"row": "bayes-by-backprop", "model": "resnet18", "data": "cifar10", "epochs": 60}
+    row |= {"method": {"beta": 0.01, "weight_decay": 0.002}, "estimator": "weight", "seed": seed}
+    row |= {"accuracy": accuracy, "nll": 0.2, "ece": 0.01, "file_bytes": 7, "train_seconds": 50}
+    row |= {"hardware": "H", "torch": "2", "command": "python b.py", "commit": "c"}
+    return row | {"settings": settings}
+
+
+def test_baselines_with_other_settings_are_other_lines(results):
+    usual, repeated = baseline_row(0.5), baseline_row(0.93) | {"beside_other_work": True}
+    results("baselines", usual, repeated, baseline_row(0.94, std_init=0.003))
+    page = training.baselines()
+    assert "| 0.01 | 0.002 |  | weight | 1 | 93.00 |" in page
+    assert "| 0.01 | 0.002 | std_init=0.003 | weight | 1 | 94.00 |" in page
+    assert page.count("| 50 s* |") == 1
+    assert page.count("| 50 s |") == 1
+
+
+def test_corruptions_are_means_by_severity_and_by_kind(results):
+    def row(corruption, severity, accuracy, file="small-cifar10-a-0.pocket"):
+        known = {"file": file, "network": "small", "data": "cifar10", "samples": 10, "bytes": 1234}
+        known |= {"corruption": corruption, "severity": severity, "accuracy": accuracy}
+        return known | {"nll": 1, "ece": 0.1, "command": "python c.py", "commit": "c"}
+
+    results(
+        "corruptions", row("none", 0, 0.9), row("fog", 1, 0.8), row("fog", 5, 0.5),
+        row("snow", 1, 0.6), row("snow", 5, 0.2), row("snow", 1, 0.4, "b.pocket"),
+        row("fog", 1, 0.1) | {"network": "large"},
+    )  # fmt: skip
+    page, other = corruptions.corruptions().split("### large, cifar10, 10 samples")
+    assert "### small, cifar10, 10 samples" in page
+    assert "| a-0 | 1,234 | 0 | 1 | 90.00 |" in page
+    assert "| a-0 | 1,234 | 1 | 2 | 70.00 |" in page
+    assert "| corruption | a-0 | b |" in page
+    assert "| fog | 65.00 |  |" in page
+    assert "| snow | 40.00 | 40.00 |" in page
+    assert "none |" not in page
+    assert "| 1 | 1 | 10.00 |" in other
+
+
+def test_a_shared_network_that_was_repeated_counts_once(results):
+    def row(accuracy, seed=0, **changed):
+        settings = {"pretrain_epochs": 9, "epochs": 5, "beta": 0.01}
+        known = {"row": "sharing", "model": "m", "stage": "shared", "change": "none"}
+        known |= {"estimator": "weight", "seed": seed, "settings": settings, "file_bytes": 7}
+        known |= {"accuracy": accuracy, "nll": 0.2, "ece": 0.01}
+        return known | {"command": "python s.py", "commit": "c"} | changed
+
+    results("sharing", row(0.1), row(0.9), row(0.8, seed=1))
+    assert "| 9 + 5 | 0.01 | 2 | 85.00 ± 5.00 |" in sharing.sharing()

@@ -57,6 +57,16 @@ def test_parts_of_a_job_add_up_by_what_tells_their_rows_apart(results):
     assert not run.is_done(job("x.py --sets b", rows=3))
 
 
+def test_rows_that_only_their_settings_tell_apart_all_count(results):
+    made = {"command": "python x.py --vary growth=a growth=b", "seed": 0}
+    first, second = ({**made, "settings": {"growth": growth}} for growth in "ab")
+    wanted = job("x.py --vary growth=a growth=b", rows=2)
+    results(first, first)
+    assert not run.is_done(wanted)
+    results(first, second)
+    assert run.is_done(wanted)
+
+
 def test_libraries_count_by_their_names(results):
     made = {"command": "python peers/compare.py --lr 1 --rows a b c", "seed": 0}
     results(made | {"row": "b"}, made | {"row": "c"})
@@ -165,20 +175,3 @@ def test_commands_that_differ_in_what_is_repeated_share_a_line():
         "    python x.py --vary 'a b' --sets u|v (c)",
         "    python x.py --lr 1 (c)",
     ]
-
-
-def test_page_of_corruptions(tmp_path, monkeypatch):
-    from pages import common, corruptions
-
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
-    known = {"command": "python x.py", "commit": "c", "hardware": "h", "nll": 0.2, "ece": 0.01}
-    spoilt = [
-        known | {"file": "a", "corruption": kind, "severity": s, "accuracy": accuracy}
-        for kind, s, accuracy in (("none", 0, 0.9), ("fog", 1, 0.8), ("fog", 5, 0.4),
-                                  ("snow", 1, 0.6), ("snow", 5, 0.2))
-    ]  # fmt: skip
-    (tmp_path / "corruptions.jsonl").write_text("\n".join(map(json.dumps, spoilt)))
-    page = corruptions.corruptions()
-    assert "| a | 0 | 1 | 90.00 | 0.200 | 0.0100 |" in page
-    assert "| a | 5 | 2 | 30.00 |" in page
-    assert "| fog | 60.00 |" in page

@@ -148,6 +148,24 @@ def test_one_name_for_two_settings_says_which(results):
     assert [files.name for files in found()] == ["subspace 5%, β 0.01", "subspace 5%, β 0.004"]
 
 
+def test_kinds_that_no_one_setting_tells_apart_are_named_by_two(results):
+    kinds = [{"epochs": 100}, {}, {"estimator": "lrt"}]
+    results(*({"settings": kind, "estimator": kind.get("estimator", "weight")} for kind in kinds))
+    assert [files.name for files in found()] == [
+        "subspace 5%, epochs 100, weight",
+        "subspace 5%, epochs 200, weight",
+        "subspace 5%, epochs 200, lrt",
+    ]
+
+
+def test_epochs_of_a_parent_are_those_before_sharing(results):
+    results({}, {"settings": {"epochs": 5, "pretrain_epochs": 150, "weight_decay": 0.002}})
+    assert [files.name for files in found()] == [
+        "subspace 5%, epochs 200",
+        "subspace 5%, epochs 150",
+    ]
+
+
 def test_a_table_after_training_on_belongs_to_the_one_before(results):
     trained = SHARED | {"parent": "subspace-0"}
     before = trained | {"stage": "shared", "accuracy": 0.92}

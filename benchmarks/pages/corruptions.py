@@ -1,40 +1,56 @@
 """Corrupted images."""
 
-from pages.common import Row, grouped, origins, rows, scores, table
+from pages.common import Row, grouped, mean_of, origins, rows, scores, table
 
 
 def corruptions() -> str:
     """Accuracy, likelihood and calibration by severity, and the accuracy of each corruption."""
     found = rows("corruptions")
-    names = list(dict.fromkeys(row["file"] for row in found))
-    by_severity = [
-        [row["file"], str(severity), str(len(group)), *scores(_mean(group))]
-        for row, severity, group in _severities(found)
-    ]
-    kinds = list(dict.fromkeys(row["corruption"] for row in found if row["severity"]))
-    by_kind = [[kind, *(_accuracy(found, name, kind) for name in names)] for kind in kinds]
+    parts = [_part(*key, group) for key, group in grouped(found, _where).items()]
     return (
         "## Corrupted images\n\n"
         "The fifteen corruptions of CIFAR-10-C at five severities, made by this library (what "
         "differs from the published files: docs/metrics.md; frost is not comparable). Severity 0 "
-        f"is the test set as it is. Means over corruptions.\n\n{origins(found)}\n"
-        + table(["file", "severity", "corruptions", "accuracy", "NLL", "ECE"], by_severity)
-        + "\nAccuracy by corruption, mean over severities:\n\n"
+        "is the test set as it is. Means over corruptions; one seed.\n\n"
+        f"{origins(found)}\n" + "\n".join(parts)
+    )
+
+
+def _where(row: Row) -> tuple[str, str, int]:
+    """What one pair of tables is about."""
+    return row["network"], row["data"], row["samples"]
+
+
+def _part(network: str, data: str, samples: int, found: list[Row]) -> str:
+    by_severity = [
+        [_named(group[0]), f"{group[0]['bytes']:,}", str(severity), str(len(group)), *_means(group)]
+        for files in grouped(found, _named).values()
+        for severity, group in sorted(grouped(files, lambda row: row["severity"]).items())
+    ]
+    spoilt = [row for row in found if row["severity"]]
+    names = list(grouped(found, _named))
+    by_kind = [
+        [kind, *(_accuracy(group, name) for name in names)]
+        for kind, group in grouped(spoilt, lambda row: row["corruption"]).items()
+    ]
+    head = ["file", "bytes", "severity", "corruptions", "accuracy", "NLL", "ECE"]
+    return (
+        f"### {network}, {data}, {samples} samples\n\n{table(head, by_severity)}"
+        "\nAccuracy by corruption, mean over severities:\n\n"
         + table(["corruption", *names], by_kind)
     )
 
 
-def _severities(found: list[Row]) -> list[tuple[Row, int, list[Row]]]:
-    groups = grouped(found, lambda row: (row["file"], row["severity"]))
-    return [(group[0], severity, group) for (_, severity), group in sorted(groups.items())]
+def _named(row: Row) -> str:
+    """The file, without what stands over its table."""
+    name: str = row["file"]
+    return name.removeprefix(f"{row['network']}-{row['data']}-").removesuffix(".pocket")
 
 
-def _mean(group: list[Row]) -> Row:
-    return {
-        name: sum(row[name] for row in group) / len(group) for name in ("accuracy", "nll", "ece")
-    }
+def _means(group: list[Row]) -> list[str]:
+    return scores({name: mean_of(group, name) for name in ("accuracy", "nll", "ece")})
 
 
-def _accuracy(found: list[Row], file: str, kind: str) -> str:
-    group = [row for row in found if (row["file"], row["corruption"]) == (file, kind)]
-    return f"{100 * _mean(group)['accuracy']:.2f}" if group else ""
+def _accuracy(group: list[Row], name: str) -> str:
+    found = [row for row in group if _named(row) == name]
+    return f"{100 * mean_of(found, 'accuracy'):.2f}" if found else ""

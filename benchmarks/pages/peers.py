@@ -29,10 +29,11 @@ def peers() -> str:
         "a prior of its own choice. Each draws, stores and predicts in its own way; laplace-torch "
         "and the plain network need no samples. Only rows that are called compiled are. Stored "
         "is what must be kept to predict: ours the file, theirs a state dict. Times are of runs "
-        "with nothing beside them, if there are any (of several seeds maybe one), and else have "
-        "a *. Rates were looked for where a search stands below; else all lines have our own, "
-        "which need not suit them (ivon's least of all). Our predictions on the GPU took 256 "
-        "images at a time, theirs all; later commits take 1,024, and were not timed yet.\n",
+        "with nothing beside them, if there are any (of several seeds maybe one); of a run that "
+        "was repeated the last one's scores and the fastest times count, as steps that are not "
+        "compiled wait for the host, which was not equally fast on all days. Rates were looked "
+        "for where a search stands below (ivon's best on the GPU is the largest that was tried); "
+        "else all lines have our own, which need not suit them.\n",
         *_parts(rows("peers")),
     ]
     searched = rows("peers_search") if is_there("peers_search") else []
@@ -46,8 +47,19 @@ def peers() -> str:
 
 def _parts(found: list[Row]) -> list[str]:
     """A table for each network, data set and machine; a run that was repeated counts once."""
-    last = {(_where(row), _kind(row), row["seed"]): row for row in found}
-    return [_part(*key, group) for key, group in grouped(list(last.values()), _where).items()]
+    runs = grouped(found, lambda row: (_where(row), _kind(row), row["seed"]))
+    once = [_last(repeated) for repeated in runs.values()]
+    return [_part(*key, group) for key, group in grouped(once, _where).items()]
+
+
+def _last(repeated: list[Row]) -> Row:
+    """With the fastest times of those that had nothing beside them or, if none had, of all."""
+    alone = [row for row in repeated if not row.get("beside_other_work")]
+    fastest = {
+        name: min(row[name] for row in alone or repeated)
+        for name in ("step_seconds", "predict_seconds")
+    }
+    return repeated[-1] | fastest | {"beside_other_work": not alone}
 
 
 def _where(row: Row) -> tuple[str, str, int, int, int, str]:

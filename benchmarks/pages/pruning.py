@@ -10,7 +10,7 @@ from pages.common import (
     mean_scores,
     measured,
     origins,
-    spread,
+    seconds,
     table,
     unusual,
 )
@@ -104,5 +104,5 @@ def _line(key: tuple[Any, ...], group: list[Row]) -> list[str]:
         average(group, "auroc_entropy", 3),
         f"{group[0]['active_weights']:,}",
         f"{group[0]['file_bytes']:,}",
-        spread([row["train_seconds"] for row in group], 0) + " s",
+        seconds(group, "train_seconds", 0),
     ]

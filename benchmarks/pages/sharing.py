@@ -11,16 +11,17 @@ COUNTS = ("outliers", "blends", "components", "parameters", "coded_bytes")
 def sharing() -> str:
     """Parents and what sharing makes of them."""
     found = rows("sharing")
-    groups = grouped(found, _kind)
+    last = {(_kind(row), row["seed"]): row for row in found}
+    groups = grouped(list(last.values()), _kind)
     head = [
-        "network", "row", "changed", "stage", "prediction", "epochs", "beta", "runs", "accuracy",
+        "network", "row", "changed", "stage", "prediction", "epochs", "beta", "seeds", "accuracy",
         "NLL", "ECE", "SVHN AUROC, entropy", "outliers", "blends", "components",
         "paper's parameters", "coded bytes", "file, bytes",
     ]  # fmt: skip
     return (
         "## Weight sharing\n\n"
-        "Mean and standard error over runs (seeds 0 to 2; a limit on time cut some runs off, and "
-        "all that they had measured by then counts), last epoch, 30 samples, measured after "
+        "Mean and standard error over seeds (of a run that was repeated, the last counts), last "
+        "epoch, 30 samples, measured after "
         "loading the file back. Meant for ResNet-20 on CIFAR-10: 91.5 / .27 / .02 (the given "
         "weights alone reach 91.73, the paper 91.04 / .303 / .037); for ResNet-18: 94 / .20 / .015 "
         "(the paper: 91.72 / .305 / .019); for ResNet-20 on MNIST: 99.5 / .015 / .005; against "
@@ -28,7 +29,7 @@ def sharing() -> str:
         "ECE by less than the standard error; before, it misses that. `mean-field` is the parent "
         "of the rows below it, trained from given weights (ResNet-20 on CIFAR-10) or from the "
         "start; `shared` is before, `trained on` after training the table. Epochs are the parent's "
-        "+ those of the table; `(of 2)` is a mean over the two runs that have that figure. Counts "
+        "+ those of the table. Counts "
         "are of the first seed; the paper's parameters leave labels out, coded bytes are those of "
         f"an ideal code.\n\n{origins(found)}\n"
         + table(head, [_line(key, group) for key, group in groups.items()])

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from pages.common import Row, grouped, is_there, rows
@@ -23,7 +24,10 @@ AFTER_SHARING = {"epochs", "beta", "share_lr", "share_std_lr", "no_compile"}
 OF_TRAINING_ON = {"epochs"}  # the pruned have epochs of their own
 
 # What tells two kinds of one name apart, and how the picture writes it.
-TELLING = {"beta": "β", "weight_decay": "decay", "epochs": "epochs", "tune_epochs": "tuned"}
+TELLING = {
+    "beta": "β {:g}", "weight_decay": "decay {:g}", "epochs": "epochs {:g}",
+    "tune_epochs": "tuned {:g}", "estimator": "{}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -165,11 +169,20 @@ def _shown_as(row: Row) -> tuple[Any, ...]:
 
 
 def _telling(row: Row, competing: Sequence[Row]) -> str:
-    for setting, sign in TELLING.items() if len(competing) > 1 else ():
-        values = [other["settings"].get(setting) for other in competing]
-        if None not in values and len(set(values)) == len(values):
-            return f", {sign} {row['settings'][setting]:g}"
+    """The fewest settings that no two of them share."""
+    for count in range(1, 1 + len(TELLING) * (len(competing) > 1)):
+        for names in combinations(TELLING, count):
+            values = [tuple(_setting(other, name) for name in names) for other in competing]
+            if len(set(values)) == len(values) and None not in sum(values, ()):
+                return "".join(f", {TELLING[n].format(_setting(row, n))}" for n in names)
     return ""
+
+
+def _setting(row: Row, name: str) -> Any:
+    """Of its own training: a parent's epochs are those before sharing."""
+    is_parent = name == "epochs" and _made(row) not in SHARING
+    own = "pretrain_epochs" if is_parent and "pretrain_epochs" in row["settings"] else name
+    return row["settings"].get(own)
 
 
 def _with_stages(name: str, group: list[Row]) -> Files:
