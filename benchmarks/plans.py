@@ -226,7 +226,16 @@ _SMALL_RESNET = (
     "0.025 --sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes "
     "150000 --chain-bytes 31000"
 )
-_HEADLINE_20 = jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,)) + jobs(
+_SPOILT_20_FILES = tuple(
+    f"FILES/resnet20-cifar10-{name}-0.pocket"
+    for name in ("deterministic", "ensemble-of-5", "mean-field",
+                 "mean-field-shared-rate-distortion", "subspace-0.05", "chain-shared")
+)  # fmt: skip
+_ALL_20 = tuple(
+    replace(job, makes=_SPOILT_20_FILES)
+    for job in jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,))
+)
+_HEADLINE_20 = _ALL_20 + jobs(
     f"{_SMALL_RESNET} --families deterministic mean-field subspace chain --density 0.05",
     "side_by_side", 12, 310, (1, 2),
 )  # fmt: skip
@@ -235,20 +244,22 @@ _SPOILT_18 = once(
     "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
     "corruptions", 152, 90,
 )  # fmt: skip
-_SPOILT_20_FILES = tuple(
-    f"FILES/resnet20-cifar10-{name}-0.pocket"
-    for name in ("deterministic", "ensemble-of-5", "mean-field",
-                 "mean-field-shared-rate-distortion", "subspace-0.05", "chain-shared")
-)  # fmt: skip
 _SPOILT_20 = (
-    replace(_HEADLINE_20[0], makes=_SPOILT_20_FILES),
+    *_ALL_20,
     *once(f"corruptions.py --root DATA --samples 10 --files {' '.join(_SPOILT_20_FILES)}",
           "corruptions", 456, 150),
 )  # fmt: skip
+UNFIT = {"bostonHousing": 1}  # chains that no table makes as small as is asked for: no row
 _REGRESSIONS = tuple(
-    job for name in UCI_SETS
-    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 69, 750)
-)  # fmt: skip
+    job
+    for name in UCI_SETS
+    for job in once(
+        f"side_by_side_uci.py --root DATA --sets {name}",
+        "side_by_side_uci",
+        69 - UNFIT.get(name, 0),
+        750,
+    )
+)
 _PEERS = "peers/compare.py --root DATA"
 _DIGIT_PEERS = f"{_PEERS} --data mnist --model mlp --epochs 20 --beta 0.03 --prior-std 0.2"
 _LIBRARIES = (
@@ -270,7 +281,7 @@ _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
 
 TABLES = {
     "headline": Table(
-        "the rows with three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
+        "meant to have three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
         (
             *_baseline("deterministic", 200, 130, SEEDS),
             *_subspace(0.05, 0.01),

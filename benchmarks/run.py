@@ -4,10 +4,12 @@
     python benchmarks/run.py ssvi-1 chain --root DATA --files FOLDER
     python benchmarks/run.py headline --root DATA --files FOLDER --seconds 540
 
-A job is one script with one seed. It is done when benchmarks/results/ (or $POCKETBAYES_RESULTS)
-holds all rows of that script, those arguments and that seed, whichever command line made them; so
-a run that was cut off goes on where it stopped. `--seconds` starts nothing that would, by its time
-on one H200, end later. FOLDER keeps the models that later jobs start from.
+A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS
+hold all rows of that script, those arguments and that seed, whichever command line made them; so a
+run that was cut off goes on with the job it was at. `--seconds` starts nothing that would, by its
+time on one H200, end later. DATA holds the data sets as `pocketbayes train --data NAME --root DATA`
+reads them, uci_regression.npz, and weights/ with trained networks to start from; FOLDER keeps the
+models that later jobs start from.
 """
 
 import argparse
@@ -31,8 +33,10 @@ Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 
 def main() -> None:
-    made = argparse.ArgumentParser(description=__doc__)
-    made.add_argument("tables", nargs="*", metavar="TABLE", choices=[*TABLES, []])
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("tables", nargs="*", metavar="TABLE")
     made.add_argument("--root", type=Path, help="folder of the data")
     made.add_argument("--files", type=Path, help="folder of models; default ROOT/files")
     made.add_argument("--seeds", nargs="+", type=int, help="only these")
@@ -40,6 +44,9 @@ def main() -> None:
     made.add_argument("--list", action="store_true", help="show all tables and what is done")
     made.add_argument("--dry-run", action="store_true", help="show the commands")
     a = made.parse_args()
+    unknown = [name for name in a.tables if name not in TABLES]
+    if unknown:
+        made.error(f"no table is called {unknown[0]!r}; there are {', '.join(TABLES)}")
     if a.list or not a.tables:
         show(a.tables or list(TABLES))
         return
@@ -68,19 +75,20 @@ def show(tables: Sequence[str]) -> None:
 
 def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool) -> int:
     """Runs the jobs that are not done; the number of those that failed."""
-    begin, failed, coming = time.monotonic(), 0, set[str]()
+    begin, failed, coming, planned = time.monotonic(), 0, set[str](), 0.0
     for job in missing(jobs, folders):
         words = [sys.executable, *placed(job, folders)]
         shown = shlex.join(["python", *words[1:]])
         absent = [f for f in job.needs if f not in coming and not real(f, folders).exists()]
         if absent:
             print(f"{absent[0]} is not there, for: {shown}", file=sys.stderr)
-        elif time.monotonic() - begin + job.seconds > seconds:
+        elif time.monotonic() - begin + planned + job.seconds > seconds:
             print(f"no time for: {shown}", file=sys.stderr)
         else:
             print(shown, flush=True)
             if dry:
                 coming.update(job.makes)
+                planned += job.seconds
                 continue
             done = subprocess.run(
                 words, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL,
@@ -119,10 +127,10 @@ def placed(job: Job, folders: dict[str, Path]) -> list[str]:
 
 # What tells the rows of one command and seed apart.
 TELLING = (
-    "row", "method", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
+    "row", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
     "corruption", "severity", "std_bits", "set", "split",
 )  # fmt: skip
-VARIED = ("criterion", "growth", "new_std", "std_init")  # in the settings of each
+VARIED = ("criterion", "growth", "new_std", "std_init")  # in settings, by --vary
 
 
 def is_done(job: Job) -> bool:
@@ -137,10 +145,16 @@ def is_done(job: Job) -> bool:
         made_by, others = understood(shlex.split(row["command"])[1:])
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
         if (made_by, others, seed) == (script, arguments, job.seed):
-            settings = row.get("settings", {})
-            telling = [row.get(name) for name in TELLING]
-            found.add(str([*telling, *(settings.get(name) for name in VARIED)]))
+            found.add(told(row, "--vary" in job.words))
     return len(found) >= job.rows
+
+
+def told(row: dict[str, Any], is_varied: bool) -> str:
+    """What tells it apart; of a method its name, as settings are added with time."""
+    method, settings = row.get("method"), row.get("settings", {})
+    name = method.get("method") if isinstance(method, dict) else method
+    varied = [settings.get(name) for name in VARIED] if is_varied else []
+    return str([name, *(row.get(other) for other in TELLING), *varied])
 
 
 def results_folder() -> Path:

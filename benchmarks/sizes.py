@@ -75,9 +75,9 @@ def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
 
 def parent_name(a: argparse.Namespace) -> str:
     """Of its file, without the seed."""
-    if a.parent == "subspace":
-        return f"subspace-{a.density:g}"
-    return "mean-field" if a.estimator == "lrt" else f"mean-field-{a.estimator}"
+    usual = {"mean-field": "lrt", "subspace": "weight"}[a.parent]
+    density = f"-{a.density:g}" if a.parent == "subspace" else ""
+    return a.parent + density + ("" if a.estimator == usual else f"-{a.estimator}")
 
 
 def parent_method(a: argparse.Namespace) -> Method:

@@ -3,6 +3,7 @@
 python benchmarks/tables.py
 """
 
+import re
 from pathlib import Path
 
 from pages.common import known
@@ -57,12 +58,25 @@ def main() -> None:
 def page() -> str:
     """All results, as they are written to docs/results.md."""
     about = (
-        "Commands are run in `benchmarks/`; `a|b` in one stands for a run with each. Times with a "
-        "* were taken beside other work on the same machine."
+        "Commands are run in `benchmarks/` (older ones in the folder above); `a|b` in one stands "
+        "for a run with each, `+changes` behind a commit for changes on top of it. Times with a * "
+        "were taken beside other work on the same machine, where that was recorded. Of the two "
+        "ways to draw, `lrt` draws outputs and `weight` whole weights (Bayes by Backprop; docs/"
+        "mean-field.md); a network is trained with one and may predict with the other."
     )
-    return f"# Results\n\n{NOTE}\n\n{about}\n\n" + "\n".join(
-        [headline(), papers_tables(), *known(*PARTS)]
-    )
+    parts = "\n".join([headline(), papers_tables(), *known(*PARTS)])
+    return f"# Results\n\n{NOTE}\n\n{about}\n\n{contents(parts)}\n{parts}"
+
+
+def contents(text: str) -> str:
+    """Links to all parts."""
+    titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    return "".join(f"- [{title}](#{anchor(title)})\n" for title in titles)
+
+
+def anchor(title: str) -> str:
+    """Where a title is found, by the rule of GitHub."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def with_numbers(readme: str) -> str:

@@ -32,13 +32,35 @@ def test_what_is_written_is_what_the_results_say():
     assert readme == tables.with_numbers(readme)
 
 
+def test_every_part_is_linked_once():
+    titles = [line[3:] for line in tables.page().splitlines() if line.startswith("## ")]
+    links = [f"- [{title}](#{tables.anchor(title)})" for title in titles]
+    assert len(set(links)) == len(links) > 20
+    lines = tables.page().splitlines()
+    begin = lines.index(links[0])
+    assert lines[begin : begin + len(links)] == links
+    assert tables.anchor("Baselines, ResNet-18, CIFAR-10") == "baselines-resnet-18-cifar-10"
+    assert "docs/results.md#prediction-from-files" in tables.README.read_text()
+    assert "prediction-from-files" in map(tables.anchor, titles)
+
+
+@pytest.mark.parametrize(("count", "is_folded"), [(4, False), (5, True)])
+def test_many_commands_are_folded(count, is_folded):
+    made = [{"command": f"python x.py --lr {rate}", "commit": "c"} for rate in range(count)]
+    shown = common.origins(made)
+    assert shown.count("    python x.py --lr") == count
+    assert ("<details><summary>5 commands</summary>" in shown) == is_folded
+    assert shown.count("</details>") == is_folded
+
+
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """Writes rows of a table; nothing else is there."""
     monkeypatch.setattr(common, "RESULTS", tmp_path)
 
     def write(table, *rows):
-        (tmp_path / f"{table}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lines = [json.dumps({"hardware": "H"} | row) + "\n" for row in rows]
+        (tmp_path / f"{table}.jsonl").write_text("".join(lines))
 
     return write
 
@@ -120,11 +142,14 @@ def test_networks_trained_in_two_ways_are_not_mixed(results):
     known |= {"accuracy": 0.94, "nll": 0.2, "ece": 0.01, "marginal_ce": 0.005, "seed": 0}
     local = known | {"settings": DENSE | {"estimator": "lrt"}}
     drawn = known | {"settings": DENSE | {"estimator": "weight"}, "accuracy": 0.95}
-    results("sizes", local, drawn, drawn | {"seed": 1})
+    others = ({"epochs": 100}, {"weight_decay": 0.1}, {"beta": 0.1})
+    briefly = [local | {"settings": local["settings"] | changed} for changed in others]
+    results("sizes", local, *briefly, local | {"stage": "trained"}, drawn, drawn | {"seed": 1})
     page = headline.headline()
     assert line_of(page, "mean-field VI")[4:6] == ["1", "94.00"]
     with_draws = line_of(page, "mean-field VI, trained with weight draws")
     assert with_draws[4:6] == ["2", "95.00 ± 0.00"]
+    assert with_draws[-1] == "no: accuracy, marginal CE 0.0050"
 
 
 def test_a_shared_file_counts_if_its_parent_does(results):
@@ -147,6 +172,9 @@ def test_a_shared_file_counts_if_its_parent_does(results):
     page = headline.headline()
     assert [line_of(page, name)[4] for name in (first, trained_on)] == ["1", "0"]
     results("sizes", row(), shared | {"parent_bytes": 5_000_000})
+    assert line_of(headline.headline(), trained_on)[4] == "0"
+    drawn = {"file_bytes": 5_000_000, "settings": DENSE | {"estimator": "weight"}}
+    results("sizes", row(**drawn), shared | {"parent_bytes": 5_000_000})
     assert line_of(headline.headline(), trained_on)[4] == "0"
 
 
@@ -349,15 +377,18 @@ def test_peers_are_means_over_seeds_and_times_are_those_alone(results):
     assert "| a | 1 | 0.05 | 90.00 | 0.700 |" in search
 
 
-def test_a_peer_that_was_repeated_has_its_last_scores_and_fastest_times(results):
+def test_a_peer_that_was_repeated_counts_as_it_was_last(results):
     beside = {"beside_other_work": True, "step_seconds": 0.001, "predict_seconds": 0.001}
     results(
         "peers", peer_row("a", step_seconds=0.02, predict_seconds=0.3), peer_row("a", **beside),
         peer_row("a", accuracy=0.8, step_seconds=0.03, predict_seconds=0.2),
+        peer_row("a", hardware="another", accuracy=0.7),
     )  # fmt: skip
     page = peers.peers()
+    assert "*" not in "".join(line for line in page.splitlines() if line.startswith("|"))
     assert "| a | 1 | 0.2 | 80.00 |" in page
-    assert "| 1,000 | 20.0 ms | 0.200 s |" in page
+    assert "| 1,000 | 30.0 ms | 0.200 s |" in page
+    assert "| a | 1 | 0.2 | 70.00 |" in page
 
 
 def test_our_own_rows_stand_before_those_of_other_libraries(results):
@@ -461,17 +492,20 @@ def test_corruptions_are_means_by_severity_and_by_kind(results):
     def row(corruption, severity, accuracy, file="small-cifar10-a-0.pocket"):
         known = {"file": file, "network": "small", "data": "cifar10", "samples": 10, "bytes": 1234}
         known |= {"corruption": corruption, "severity": severity, "accuracy": accuracy}
-        return known | {"nll": 1, "ece": 0.1, "command": "python c.py", "commit": "c"}
+        return known | {"nll": 1, "ece": 0.1, "command": "c.py", "commit": "c"}
 
     results(
-        "corruptions", row("none", 0, 0.9), row("fog", 1, 0.8), row("fog", 5, 0.5),
-        row("snow", 1, 0.6), row("snow", 5, 0.2), row("snow", 1, 0.4, "b.pocket"),
-        row("fog", 1, 0.1) | {"network": "large"},
+        "corruptions", row("fog", 5, 0.0) | {"bytes": 9}, row("none", 0, 0.9),
+        row("fog", 5, 0.5), row("fog", 1, 0.8),
+        row("snow", 5, 0.2), row("snow", 1, 0.6), row("snow", 1, 0.4, "b.pocket"),
+        row("fog", 1, 0.1) | {"network": "large"}, row("fog", 1, 0.3) | {"samples": 30},
+        row("fog", 1, 0.3) | {"data": "svhn"},
     )  # fmt: skip
     page, other = corruptions.corruptions().split("### large, cifar10, 10 samples")
     assert "### small, cifar10, 10 samples" in page
-    assert "| a-0 | 1,234 | 0 | 1 | 90.00 |" in page
-    assert "| a-0 | 1,234 | 1 | 2 | 70.00 |" in page
+    first = page.index("| a-0 | 1,234 | 0 | 1 | 90.00 | 1.000 | 0.1000 |")
+    second = page.index("| a-0 | 1,234 | 1 | 2 | 70.00 |")
+    assert first < second < page.index("| a-0 | 1,234 | 5 | 2 | 35.00 |")
     assert "| corruption | a-0 | b |" in page
     assert "| fog | 65.00 |  |" in page
     assert "| snow | 40.00 | 40.00 |" in page
@@ -485,7 +519,12 @@ def test_a_shared_network_that_was_repeated_counts_once(results):
         known = {"row": "sharing", "model": "m", "stage": "shared", "change": "none"}
         known |= {"estimator": "weight", "seed": seed, "settings": settings, "file_bytes": 7}
         known |= {"accuracy": accuracy, "nll": 0.2, "ece": 0.01}
-        return known | {"command": "python s.py", "commit": "c"} | changed
+        return known | {"command": "s.py", "commit": "c"} | changed
 
     results("sharing", row(0.1), row(0.9), row(0.8, seed=1))
     assert "| 9 + 5 | 0.01 | 2 | 85.00 ± 5.00 |" in sharing.sharing()
+    parent = {"row": "mean-field", "model": "resnet20", "stage": "", "file_bytes": 2_177_088}
+    results("sharing", row(0.9, **parent))
+    assert "| 2,177,088 (plain) |" in sharing.sharing()
+    results("sharing", row(0.9, **parent), row(0.8, seed=1, **parent | {"file_bytes": 463_334}))
+    assert "| 463,334 |" in sharing.sharing()

@@ -67,6 +67,16 @@ def test_rows_that_only_their_settings_tell_apart_all_count(results):
     assert run.is_done(wanted)
 
 
+def test_a_row_that_was_repeated_with_newer_settings_counts_once(results):
+    made = {"command": "python x.py --lr 1", "seed": 0}
+    older = made | {"method": {"method": "Sharing"}, "settings": {}}
+    newer = {"method": {"method": "Sharing", "draw": "shared"}, "settings": {"std_init": 0.001}}
+    results(older, made | newer)
+    assert not run.is_done(job("x.py --lr 1", rows=2))
+    results(older, made | {"method": {"method": "RigL"}})
+    assert run.is_done(job("x.py --lr 1", rows=2))
+
+
 def test_libraries_count_by_their_names(results):
     made = {"command": "python peers/compare.py --lr 1 --rows a b c", "seed": 0}
     results(made | {"row": "b"}, made | {"row": "c"})
@@ -118,6 +128,7 @@ def test_only_what_is_missing_is_run(results, monkeypatch, capsys, tmp_path):
     assert "no time for" in capsys.readouterr().err
     assert run.run(todo, folders, seconds=15, dry=True) == 0
     assert ran == []
+    assert "no time for: python z.py" in capsys.readouterr().err
 
 
 def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path):
@@ -135,8 +146,8 @@ def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path
 
 
 def test_jobs_of_several_tables_come_once():
-    jobs = list(run.wanted(["sharing-5", "sharing-8", "chain"], None))
-    assert len(jobs) == len(set(jobs))
+    jobs = list(run.wanted(list(plans.TABLES), None))
+    assert len(jobs) == len({job.words for job in jobs})
     assert {j.seed for j in run.wanted(["chain"], [1])} == {1}
 
 
@@ -155,6 +166,14 @@ def test_plans_name_scripts_and_options_that_exist(name):
         assert {word for word in planned.words if word.startswith("--")} <= options
         table = re.search(r"--table (\S+)", " ".join(planned.words))
         assert table is None or table[1] == planned.table
+
+
+@pytest.mark.parametrize("name", plans.TABLES)
+def test_files_that_a_job_starts_from_are_made_before(name):
+    made = set()
+    for planned in plans.TABLES[name].jobs:
+        assert set(planned.needs) <= made, planned.words
+        made.update(planned.makes)
 
 
 def test_the_list_shows_every_table(capsys):

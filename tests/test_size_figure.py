@@ -13,7 +13,7 @@ WEIGHTS = 11_164_352
 ROW = {
     "row": "subspace", "seed": 0, "model": "resnet18", "stage": "file", "file_bytes": 1_000_000,
     "bits_back_bytes": 150_000.0, "active_weights": WEIGHTS // 20, "estimator": "weight",
-    "accuracy": 0.94,
+    "accuracy": 0.94, "hardware": "H",
 }  # fmt: skip
 SETTINGS = {
     "data": "cifar10", "model": "resnet18", "limit": None, "validation": False, "beta": 0.01,
@@ -156,6 +156,11 @@ def test_kinds_that_no_one_setting_tells_apart_are_named_by_two(results):
         "subspace 5%, epochs 200, weight",
         "subspace 5%, epochs 200, lrt",
     ]
+
+
+def test_a_setting_that_one_kind_does_not_have_tells_nothing(results):
+    results({"settings": {"epochs": 100}}, {"settings": {"epochs": None}})
+    assert {files.name for files in found()} == {"subspace 5%"}
 
 
 def test_epochs_of_a_parent_are_those_before_sharing(results):

@@ -61,12 +61,14 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 # What may differ between commands that share a line.
 REPEATED = ("--seeds", "--seed", "--sets", "--splits", "--from-split")
+FEW = 4  # lines that are not folded
 
 
 def origins(found: Sequence[Row]) -> str:
     """The commands behind a table and the commits they ran at, as an indented block.
 
-    Those that differ only in what is repeated share a line, with `a|b` for one run with each.
+    Those that differ only in what is repeated share a line, with `a|b` for one run with each. Many
+    are folded.
     """
     lines: dict[tuple[Any, str], dict[str, dict[str, None]]] = {}
     for row in found:
@@ -75,7 +77,10 @@ def origins(found: Sequence[Row]) -> str:
         known = lines.setdefault((fixed, row["commit"]), {})
         for flag, values in groups:
             known.setdefault(flag, {})[values] = None
-    return "".join(f"    {_joined(*line)}\n" for line in lines.items())
+    block = "".join(f"    {_joined(*line)}\n" for line in lines.items())
+    if len(lines) <= FEW:
+        return block
+    return f"<details><summary>{len(lines)} commands</summary>\n\n{block}\n</details>\n"
 
 
 def _joined(line: tuple[Any, str], known: Mapping[str, Mapping[str, None]]) -> str:

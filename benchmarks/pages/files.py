@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from pages.common import Row, grouped, known, origins, rows, scores, table
+from pages.common import Row, grouped, hardware, known, origins, rows, scores, table
 from pages.published import published_table
 
 PICTURE = (
@@ -47,10 +47,10 @@ def sizes() -> str:
     found = rows("sizes")
     return (
         "## Files of trained networks\n\n"
-        "CIFAR-10, one line per seed, last epoch, 30 samples. `trained` is measured without a "
-        "file, every other stage after loading the file back. `shared` is before training on; the "
-        "rates of a table are those of its means and log-stds there. Behind a parent's name: its "
-        "bytes, where they were recorded.\n\n"
+        f"CIFAR-10, on {hardware(found)}; one line per run, last epoch, 30 samples. `trained` is "
+        "measured without a file, every other stage after loading the file back. `shared` is "
+        "before training on; the rates of a table are those of its means and log-stds there. "
+        "Behind a parent's name: its bytes, where they were recorded.\n\n"
         f"{origins(found)}\n{_sizes(found)}" + "".join(known(sizes_search)) + _picture()
     )
 
@@ -106,7 +106,8 @@ def _sized(row: Row) -> list[str]:
         row["stage"],
         trained,
     ]
-    made += [f"{row['settings'][name]:g}" for name in ("beta", "weight_decay")]
+    decay = row["settings"]["weight_decay"] if row["row"] != "rate-distortion" else 0
+    made += [f"{row['settings']['beta']:g}", f"{decay:g}"]
     made += [_rates(row), row["estimator"]]
     made += [f"{row['active_weights']:,}" if "active_weights" in row else ""]
     outside = row.get("auroc_entropy")

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pages.common import Row, average, is_there, mean_of, mean_scores, rows, table
+from pages.common import Row, average, hardware, is_there, mean_of, mean_scores, rows, table
 from pages.published import LI, LIN, WEIGHTS
-from pages.size_points import is_coded
+from pages.size_points import is_coded, mean_bytes
 from pocketbayes.report.words import bytes_in_words
 
 SEEDS = 3
@@ -169,8 +169,10 @@ def headline() -> str:
         "and distortion are trained on were made with seed 0, in part on the test set; seeds 1 "
         "and 2 of these rows chose nothing. "
         "`(plain)` is a file of an older format, which held numbers as they are; where some seeds "
-        "have a smaller one, only those count. Others have version 2; in version 3 ResNet-20's are "
-        f"smaller by up to a third, as is shown with every method.{_missing(found)}\n\n"
+        "have a smaller one, only those count. Others have version 2 or, from 06d5e31 on, 3, in "
+        "which ResNet-20's are smaller by up to a third, as is shown with every method. A marginal "
+        "CE that cannot be told from noise is 0 (docs/metrics.md). All on "
+        f"{hardware([row for _, group in found for row in group])}.{_missing(found)}\n\n"
         + table(head, lines)
     )
 
@@ -193,12 +195,15 @@ def in_short() -> str:
     ]  # fmt: skip
     head = ["ResNet-18, CIFAR-10", "epochs", "accuracy", "NLL", "ECE", "file, bytes", "seeds"]
     return (
-        f"A ResNet-18 of 44.7 MB in {bytes_in_words(size)}: {100 * left:.1f}% of its weights are "
-        f"left, each with an uncertainty. It gets\n{100 * accuracy:.1f}% of CIFAR-10's test images "
-        f"right, with an expected calibration error of {ece:.3f}, measured from\nits file "
-        f"({'one seed' if seeds == 1 else f'mean of {seeds} seeds'}; the first had a part in "
-        "choosing the settings). Commands and all other rows are\nin "
-        "[docs/results.md](docs/results.md).\n\n" + table(head, lines)
+        f"A ResNet-18 (44.7 MB in float32) in {bytes_in_words(size)}: {100 * left:.1f}% of its "
+        "weights are left, each with an\nuncertainty. It gets "
+        f"{100 * accuracy:.1f}% of CIFAR-10's test images right, with an expected calibration\n"
+        f"error of {ece:.3f}, measured from its file "
+        f"({'one seed' if seeds == 1 else f'mean of {seeds} seeds'}; the first had a part in\n"
+        "choosing the settings). Commands and all other rows are in "
+        "[docs/results.md](docs/results.md).\nA small file takes less to store, not to compute: "
+        "see [predictions from files](docs/results.md#prediction-from-files).\n\n"
+        + table(head, lines)
     )
 
 
@@ -260,17 +265,10 @@ def _line(line: Headline, group: list[Row]) -> list[str]:
         *mean_scores(group),
         average(group, "marginal_ce", 4),
         average(group, "auroc_entropy", 3),
-        _bytes(group),
+        mean_bytes(group),
         _claimed(line.claim),
         _reached(line.claim, group),
     ]
-
-
-def _bytes(group: Sequence[Row]) -> str:
-    """Mean size of files: of today's format, if there are such."""
-    coded = [row for row in group if is_coded(row)]
-    mark = "" if coded else " (plain)"
-    return f"{mean_of(coded or group, BYTES):,.0f}{mark}"
 
 
 def _claimed(claim: Claim | None) -> str:

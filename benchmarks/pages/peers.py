@@ -30,51 +30,43 @@ def peers() -> str:
         "and the plain network need no samples. Only rows that are called compiled are. Stored "
         "is what must be kept to predict: ours the file, theirs a state dict. Times are of runs "
         "with nothing beside them, if there are any (of several seeds maybe one); of a run that "
-        "was repeated the last one's scores and the fastest times count, as steps that are not "
-        "compiled wait for the host, which was not equally fast on all days. Rates were looked "
-        "for where a search stands below (ivon's best on the GPU is the largest that was tried); "
-        "else all lines have our own, which need not suit them.\n",
+        "was repeated the last counts. Steps that are not compiled wait for the host, which was "
+        "not equally fast in all runs: only those of one commit can be compared (repeated ones "
+        "differ; all are in results/peers.jsonl). Rates were looked for where a "
+        "search stands below, and some of the best are the largest or smallest that were tried "
+        "(ivon's on the GPU, others' on MNIST); else all lines have our own, which need not suit "
+        "them.\n",
         *_parts(rows("peers")),
     ]
     searched = rows("peers_search") if is_there("peers_search") else []
     if searched:
         parts += [
             "Rates were looked for on held-out training images, and the least NLL chose:\n",
-            *_parts(searched),
+            *_parts(searched, ", held-out images"),
         ]
     return "\n".join(parts)
 
 
-def _parts(found: list[Row]) -> list[str]:
+def _parts(found: list[Row], on: str = "") -> list[str]:
     """A table for each network, data set and machine; a run that was repeated counts once."""
-    runs = grouped(found, lambda row: (_where(row), _kind(row), row["seed"]))
-    once = [_last(repeated) for repeated in runs.values()]
-    return [_part(*key, group) for key, group in grouped(once, _where).items()]
+    last = {(_where(row), _kind(row), row["seed"]): row for row in found}
+    groups = grouped(list(last.values()), _where)
+    return [_part(f"{epochs} epochs{on}", *key, group) for (*key, epochs), group in groups.items()]
 
 
-def _last(repeated: list[Row]) -> Row:
-    """With the fastest times of those that had nothing beside them or, if none had, of all."""
-    alone = [row for row in repeated if not row.get("beside_other_work")]
-    fastest = {
-        name: min(row[name] for row in alone or repeated)
-        for name in ("step_seconds", "predict_seconds")
-    }
-    return repeated[-1] | fastest | {"beside_other_work": not alone}
-
-
-def _where(row: Row) -> tuple[str, str, int, int, int, str]:
+def _where(row: Row) -> tuple[str, str, int, int, str, int]:
     """What one table is about."""
-    counts = (row["settings"][name] for name in ("epochs", "timed_images", "samples"))
-    return (row["model"], row["data"], *counts, row["hardware"])
+    counts = (row["settings"][name] for name in ("timed_images", "samples"))
+    return (row["model"], row["data"], *counts, row["hardware"], row["settings"]["epochs"])
 
 
 def _part(
-    model: str, data: str, epochs: int, images: int, samples: int, machine: str, found: list[Row]
+    how: str, model: str, data: str, images: int, samples: int, machine: str, found: list[Row]
 ) -> str:
     ours_first = sorted(found, key=lambda row: not row["row"].startswith("pocketbayes"))
     lines = [_line(group) for group in grouped(ours_first, _kind).values()]
     return (
-        f"### {model}, {data}, {epochs} epochs\n\n"
+        f"### {model}, {data}, {how}\n\n"
         f"On {machine}; {images:,} images x {samples} samples.\n\n{origins(found)}\n"
         + table(HEAD, lines)
     )

@@ -40,14 +40,14 @@ def pruning() -> str:
     parts = ["## Accuracy against density\n"]
     if test:
         parts.append(
-            "Mean and standard error over runs, last epoch, measured after loading the file back, "
+            "Mean and standard error over seeds, last epoch, measured after loading the file back, "
             f"on {hardware(test)}, torch {test[0]['torch']}. One "
             "network per method and seed; copies of it are pruned over the whole network "
             "(`spike-slab` by inclusion, `magnitude` by the weights of a deterministic network, "
             "`snr` and `variational-dropout` by signal to noise) and trained on. Density 1 is "
             "before pruning. Epochs and betas: before + after it; `through` names densities on the "
             "way, each with as many epochs as after the last. Weights and bytes are of the first "
-            "run, training is the time after pruning; at density 1, before it.\n\n" + _table(test)
+            "seed, training is the time after pruning; at density 1, before it.\n\n" + _table(test)
         )
         parts.append(questions(test))
     if validation:
@@ -60,12 +60,13 @@ def pruning() -> str:
 
 def _table(found: list[Row]) -> str:
     """One line per network, density and method, with the commands behind them."""
-    groups = grouped(found, _kind)
+    last = {(_kind(row), row["seed"]): row for row in found}
+    groups = grouped(list(last.values()), _kind)
     first = {network: place for place, (network, *_) in reversed(list(enumerate(groups)))}
     order = sorted(groups, key=lambda key: (first[key[0]], -key[1]))
     head = [
-        "network", "density", "method", "epochs", "beta", "other", "runs", "accuracy", "NLL", "ECE",
-        "SVHN AUROC, entropy", "weights", "file, bytes", "training",
+        "network", "density", "method", "epochs", "beta", "other", "seeds", "accuracy", "NLL",
+        "ECE", "SVHN AUROC, entropy", "weights", "file, bytes", "training",
     ]  # fmt: skip
     return f"{origins(found)}\n" + table(head, [_line(key, groups[key]) for key in order])
 

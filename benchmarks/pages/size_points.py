@@ -12,6 +12,7 @@ from pages.published import WEIGHTS
 
 TABLES = ("sizes", "sharing", "subspace", "pruning")
 ORIGINS = ("mean-field", "subspace")
+WEIGHTS_OF = {"resnet18": WEIGHTS, "resnet20": 268_336}  # where rows do not say
 SHARING = {"sharing": "mixture", "rate-distortion": "shared"}
 
 # Settings that differ between runs of one kind, or that say nothing about the file; and those that
@@ -215,10 +216,18 @@ def _step(row: Row) -> str:
     return "shared" if made in SHARING else made if made == "pruned" else "trained"
 
 
+def mean_bytes(group: Sequence[Row]) -> str:
+    """Mean size of files: of those that are coded, if there are such."""
+    coded = [row for row in group if is_coded(row)]
+    mark = "" if coded else " (plain)"
+    return f"{_mean([row['file_bytes'] for row in coded or group]):,.0f}{mark}"
+
+
 def is_coded(row: Row) -> bool:
     """Whether the file is smaller than its plain numbers: older ones hold these as they are."""
     numbers = 1 if _made(row) == "deterministic" else 2
-    plain = row.get("index_bytes", 4 * numbers * row.get("active_weights", WEIGHTS))
+    weights = row.get("active_weights", WEIGHTS_OF.get(row.get("model", ""), WEIGHTS))
+    plain = row.get("index_bytes", 4 * numbers * weights)
     return bool(row["file_bytes"] < plain)
 
 

@@ -150,4 +150,4 @@ def _short_runs(name: str, intro: str, first: Sequence[Row] = ()) -> str:
         for row in [*first, *found]
     ]
     head = ["method", "density", "changed", "accuracy", "NLL", "ECE"]
-    return f"\n{intro}\n\n{origins(found)}\n" + table(head, lines)
+    return f"\n{intro}\n\n{origins([*first, *found])}\n" + table(head, lines)
