@@ -53,6 +53,11 @@ def grouped(found: Sequence[T], key: Callable[[T], Hashable]) -> dict[Any, list[
     return groups
 
 
+def last_runs(found: Sequence[Row], kind: Callable[[Row], Hashable]) -> list[Row]:
+    """Each kind and seed once: of a run that was repeated, the last."""
+    return list({(kind(row), row["seed"]): row for row in found}.values())
+
+
 def table(head: list[str], lines: list[list[str]]) -> str:
     """A table in Markdown."""
     marks = ["---"] * len(head)

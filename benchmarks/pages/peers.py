@@ -5,6 +5,7 @@ from pages.common import (
     average,
     grouped,
     is_there,
+    last_runs,
     mean_of,
     mean_scores,
     origins,
@@ -49,8 +50,7 @@ def peers() -> str:
 
 def _parts(found: list[Row], on: str = "") -> list[str]:
     """A table for each network, data set and machine; a run that was repeated counts once."""
-    last = {(_where(row), _kind(row), row["seed"]): row for row in found}
-    groups = grouped(list(last.values()), _where)
+    groups = grouped(last_runs(found, lambda row: (_where(row), _kind(row))), _where)
     return [_part(f"{epochs} epochs{on}", *key, group) for (*key, epochs), group in groups.items()]
 
 

@@ -7,6 +7,7 @@ from pages.common import (
     average,
     grouped,
     hardware,
+    last_runs,
     mean_scores,
     measured,
     origins,
@@ -60,8 +61,7 @@ def pruning() -> str:
 
 def _table(found: list[Row]) -> str:
     """One line per network, density and method, with the commands behind them."""
-    last = {(_kind(row), row["seed"]): row for row in found}
-    groups = grouped(list(last.values()), _kind)
+    groups = grouped(last_runs(found, _kind), _kind)
     first = {network: place for place, (network, *_) in reversed(list(enumerate(groups)))}
     order = sorted(groups, key=lambda key: (first[key[0]], -key[1]))
     head = [

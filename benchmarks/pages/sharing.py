@@ -8,6 +8,7 @@ from pages.common import (
     grouped,
     hardware,
     known,
+    last_runs,
     mean_scores,
     origins,
     rows,
@@ -23,8 +24,7 @@ COUNTS = ("outliers", "blends", "components", "parameters")
 def sharing() -> str:
     """Parents and what sharing makes of them."""
     found = rows("sharing")
-    last = {(_kind(row), row["seed"]): row for row in found}
-    groups = grouped(list(last.values()), _kind)
+    groups = grouped(last_runs(found, _kind), _kind)
     head = [
         "network", "row", "changed", "stage", "prediction", "epochs", "beta", "seeds", "accuracy",
         "NLL", "ECE", "SVHN AUROC, entropy", "outliers", "blends", "components",

@@ -8,6 +8,7 @@ from pages.common import (
     grouped,
     hardware,
     is_there,
+    last_runs,
     mean_of,
     mean_scores,
     measured,
@@ -50,8 +51,8 @@ def side_by_side() -> str:
 
 def _parts(found: list[Row]) -> list[str]:
     """A table for each network and data set; of a run that was repeated, the last counts."""
-    last = {(_where(row), _kind(row), row["seed"]): row for row in found}
-    return [_part(*key, group) for key, group in grouped(list(last.values()), _where).items()]
+    last = last_runs(found, lambda row: (_where(row), _kind(row)))
+    return [_part(*key, group) for key, group in grouped(last, _where).items()]
 
 
 def _where(row: Row) -> tuple[str, str, int, int, int]:

@@ -5,6 +5,7 @@ from pages.common import (
     average,
     grouped,
     known,
+    last_runs,
     mean_of,
     mean_scores,
     origins,
@@ -74,8 +75,7 @@ def baselines_search() -> str:
 
 def _compared(found: list[Row]) -> str:
     """One line for each method and setting, over seeds; of a repeated run, the last."""
-    last = {(_setting_of(row), row["seed"]): row for row in found}
-    groups = grouped(list(last.values()), _setting_of)
+    groups = grouped(last_runs(found, _setting_of), _setting_of)
     head = [
         "method", "epochs", "beta", "weight decay", "other", "prediction", "seeds", "accuracy",
         "NLL", "ECE", "Brier", "SVHN AUROC, entropy", "SVHN AUROC, epistemic", "file, bytes",
