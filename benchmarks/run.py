@@ -130,7 +130,6 @@ TELLING = (
     "row", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
     "corruption", "severity", "std_bits", "set", "split",
 )  # fmt: skip
-VARIED = ("criterion", "growth", "new_std", "std_init")  # in settings, by --vary
 
 
 def is_done(job: Job) -> bool:
@@ -145,16 +144,22 @@ def is_done(job: Job) -> bool:
         made_by, others = understood(shlex.split(row["command"])[1:])
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
         if (made_by, others, seed) == (script, arguments, job.seed):
-            found.add(told(row, "--vary" in job.words))
+            found.add(told(row, varied(job.words)))
     return len(found) >= job.rows
 
 
-def told(row: dict[str, Any], is_varied: bool) -> str:
-    """What tells it apart; of a method its name, as settings are added with time."""
+def varied(words: Sequence[str]) -> list[str]:
+    """Settings that a job with --vary changes."""
+    changes = words[words.index("--vary") + 1 :] if "--vary" in words else ()
+    pairs = (pair for word in changes for pair in word.split() if "=" in pair)
+    return sorted({pair.partition("=")[0] for pair in pairs})
+
+
+def told(row: dict[str, Any], names: Sequence[str]) -> str:
+    """What tells it apart, with these settings; of a method its name, as it gains settings."""
     method, settings = row.get("method"), row.get("settings", {})
     name = method.get("method") if isinstance(method, dict) else method
-    varied = [settings.get(name) for name in VARIED] if is_varied else []
-    return str([name, *(row.get(other) for other in TELLING), *varied])
+    return str([name, *map(row.get, TELLING), *map(settings.get, names)])
 
 
 def results_folder() -> Path:

@@ -516,14 +516,14 @@ def test_corruptions_are_means_by_severity_and_by_kind(results):
 def test_a_shared_network_that_was_repeated_counts_once(results):
     def row(accuracy, seed=0, **changed):
         settings = {"pretrain_epochs": 9, "epochs": 5, "beta": 0.01}
-        known = {"row": "sharing", "model": "m", "stage": "shared", "change": "none"}
+        known = {"row": "sharing", "model": "resnet20", "stage": "shared", "change": "none"}
         known |= {"estimator": "weight", "seed": seed, "settings": settings, "file_bytes": 7}
         known |= {"accuracy": accuracy, "nll": 0.2, "ece": 0.01}
         return known | {"command": "s.py", "commit": "c"} | changed
 
     results("sharing", row(0.1), row(0.9), row(0.8, seed=1))
     assert "| 9 + 5 | 0.01 | 2 | 85.00 ± 5.00 |" in sharing.sharing()
-    parent = {"row": "mean-field", "model": "resnet20", "stage": "", "file_bytes": 2_177_088}
+    parent = {"row": "mean-field", "stage": "", "file_bytes": 2_177_088}
     results("sharing", row(0.9, **parent))
     assert "| 2,177,088 (plain) |" in sharing.sharing()
     results("sharing", row(0.9, **parent), row(0.8, seed=1, **parent | {"file_bytes": 463_334}))

@@ -61,7 +61,8 @@ def test_rows_that_only_their_settings_tell_apart_all_count(results):
     made = {"command": "python x.py --vary growth=a growth=b", "seed": 0}
     first, second = ({**made, "settings": {"growth": growth}} for growth in "ab")
     wanted = job("x.py --vary growth=a growth=b", rows=2)
-    results(first, first)
+    later = {**made, "settings": {"growth": "a", "std_init": 0.001}}
+    results(first, first, later)
     assert not run.is_done(wanted)
     results(first, second)
     assert run.is_done(wanted)

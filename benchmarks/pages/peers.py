@@ -16,7 +16,7 @@ from pages.common import (
 
 HEAD = [
     "row", "seeds", "rate", "accuracy", "NLL", "ECE", "OOD AUROC", "stored, bytes",
-    "training step", "a prediction",
+    "training step", "a prediction", "commit",
 ]  # fmt: skip
 
 
@@ -29,11 +29,11 @@ def peers() -> str:
         "bayesian-torch's own is a mean), ivon what its authors take for a ResNet, laplace-torch "
         "a prior of its own choice. Each draws, stores and predicts in its own way; laplace-torch "
         "and the plain network need no samples. Only rows that are called compiled are. Stored "
-        "is what must be kept to predict: ours the file, theirs a state dict. Times are of runs "
-        "with nothing beside them, if there are any (of several seeds maybe one); of a run that "
-        "was repeated the last counts. Steps that are not compiled wait for the host, which was "
-        "not equally fast in all runs: only those of one commit can be compared (repeated ones "
-        "differ; all are in results/peers.jsonl). Rates were looked for where a "
+        "is what must be kept to predict: ours the file, theirs a state dict. Of a run that was "
+        "repeated the last counts; of those that count, times are of seeds with nothing beside "
+        "them, if there are any. Steps that are not compiled wait for the host, which was not "
+        "equally fast in all runs, so that distances below a factor of two say nothing (repeated "
+        "runs differ that much; all are in results/peers.jsonl). Rates were looked for where a "
         "search stands below, and some of the best are the largest or smallest that were tried "
         "(ivon's on the GPU, others' on MNIST); else all lines have our own, which need not suit "
         "them.\n",
@@ -90,4 +90,5 @@ def _line(group: list[Row]) -> list[str]:
         f"{mean_of(group, 'stored_bytes'):,.0f}",
         seconds(in_ms, "step_ms", 1, "ms"),
         seconds(group, "predict_seconds", 3),
+        ", ".join(dict.fromkeys(row["commit"] for row in group)),
     ]

@@ -37,7 +37,7 @@ IDLE = {
 
 def pruning() -> str:
     """What is left at each density and, behind it, how settings were chosen."""
-    test, validation = measured("pruning")
+    test, validation = (last_runs(found, _kind) for found in measured("pruning"))
     parts = ["## Accuracy against density\n"]
     if test:
         parts.append(
@@ -61,7 +61,7 @@ def pruning() -> str:
 
 def _table(found: list[Row]) -> str:
     """One line per network, density and method, with the commands behind them."""
-    groups = grouped(last_runs(found, _kind), _kind)
+    groups = grouped(found, _kind)
     first = {network: place for place, (network, *_) in reversed(list(enumerate(groups)))}
     order = sorted(groups, key=lambda key: (first[key[0]], -key[1]))
     head = [

@@ -23,8 +23,8 @@ COUNTS = ("outliers", "blends", "components", "parameters")
 
 def sharing() -> str:
     """Parents and what sharing makes of them."""
-    found = rows("sharing")
-    groups = grouped(last_runs(found, _kind), _kind)
+    found = last_runs(rows("sharing"), _kind)
+    groups = grouped(found, _kind)
     head = [
         "network", "row", "changed", "stage", "prediction", "epochs", "beta", "seeds", "accuracy",
         "NLL", "ECE", "SVHN AUROC, entropy", "outliers", "blends", "components",
@@ -43,9 +43,10 @@ def sharing() -> str:
         "(ResNet-20 on CIFAR-10) or from the start; `shared` is before, `trained on` after "
         "training the table. Epochs are the parent's + those of the table. Counts are of the first "
         "seed; the paper's parameters leave labels out. `(plain)` is a file of an older format; "
-        "where some seeds have a smaller one, only those count. A mixture saves parameters, not "
-        "bytes: coded, ResNet-18's takes more than its parent. What makes files smaller is sharing "
-        f"by rate and distortion.\n\n{origins(found)}\n"
+        "where some seeds have a smaller one, only those count. A mixture saves parameters; bytes "
+        "it saves in some networks, and not in others: coded, ResNet-18's takes more than its "
+        "parent. Sharing by rate and distortion, which is made for bytes, is above with every "
+        f"method and at a glance.\n\n{origins(found)}\n"
         + table(head, [_line(key, group) for key, group in groups.items()])
         + "".join(known(sharing_search, sharing_ablation))
     )

@@ -226,7 +226,7 @@ def mean_bytes(group: Sequence[Row]) -> str:
 def is_coded(row: Row) -> bool:
     """Whether the file is smaller than its plain numbers: older ones hold these as they are."""
     numbers = 1 if _made(row) == "deterministic" else 2
-    weights = row.get("active_weights", WEIGHTS_OF.get(row.get("model", ""), WEIGHTS))
+    weights = row.get("active_weights") or WEIGHTS_OF[row.get("model", "resnet18")]
     plain = row.get("index_bytes", 4 * numbers * weights)
     return bool(row["file_bytes"] < plain)
 
