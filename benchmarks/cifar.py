@@ -42,6 +42,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--samples", type=int, default=30)
     made.add_argument("--limit", type=int, help="images per set, for a dry run")
     made.add_argument("--crop-digits", action="store_true", help="shift digits at random")
+    made.add_argument("--cutout", action="store_true", help="blank a square of training images")
     made.add_argument("--no-compile", action="store_true")
     made.add_argument("--no-ood", action="store_true")
     made.add_argument(
@@ -68,6 +69,8 @@ def open_sets(a: argparse.Namespace) -> Sets:
     train = _images(a.data, "train", a, device)
     if a.crop_digits:
         train = replace(train, augmentation=("crop",))  # digits have a margin of 4 pixels
+    if a.cutout:
+        train = replace(train, augmentation=(*train.augmentation, "cutout"))
     if a.validation:
         cut = len(train) - min(_VALIDATION, len(train) // 2)
         train, held = train.subset(range(cut)), train.subset(range(cut, len(train)))

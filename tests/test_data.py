@@ -11,7 +11,7 @@ from PIL import Image
 
 import pocketbayes as pb
 from pocketbayes.data import ImageSet, normalised
-from pocketbayes.data.pixels import augmented, image_form, in_channels, measured, resized
+from pocketbayes.data.pixels import augmented, cut_out, image_form, in_channels, measured, resized
 
 PREPROCESS = {
     "kind": "image",
@@ -128,6 +128,32 @@ def test_offsets_are_uniform():
     assert ((counts - expected) ** 2 / expected).sum() < 155.1  # 80 degrees of freedom
 
 
+def test_cutout_leaves_the_mean_colour_in_a_square_whose_middle_is_anywhere():
+    """Chi-squared over the 64 squares of 20,000 images; false alarm 1e-6."""
+    whole = torch.rand(20_000, 3, 8, 8) + 0.5
+    left = cut_out(whole)
+    blank = (left == 0).all(1)
+    assert torch.equal(left, whole * ~blank.unsqueeze(1))
+    counts = torch.zeros(8, 8)
+    for top in range(-2, 6):
+        for side in range(-2, 6):
+            square = torch.zeros(8, 8, dtype=torch.bool)
+            square[max(top, 0) : top + 4, max(side, 0) : side + 4] = True
+            counts[top + 2, side + 2] = (blank == square).flatten(1).all(1).sum()
+    assert counts.sum() == 20_000
+    expected = 20_000 / 64
+    assert ((counts - expected) ** 2 / expected).sum() < 131.4  # 63 degrees of freedom
+
+
+def test_cutout_is_of_training_batches_alone_and_goes_with_the_others():
+    plain, cut = image_set(64), image_set(64, augmentation=("crop", "mirror", "cutout"))
+    rows = torch.arange(64)
+    assert torch.equal(cut.batch(rows)[0], plain.batch(rows)[0])
+    found = cut.batch(rows, augment=True)[0]
+    assert 64 * 4 <= (found == 0).all(1).sum() <= 64 * 16
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_augmentation_happens_only_when_asked_and_is_that_of_the_data():
     plain, mirrored = image_set(), image_set(augmentation=("mirror",))
     rows = torch.arange(10)
@@ -222,7 +248,7 @@ def test_a_preprocess_of_a_hostile_file_is_an_error(change, message):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_batches_on_a_gpu_equal_those_of_the_cpu_and_never_wait_for_it():
-    data = image_set(64, augmentation=("crop", "mirror"))
+    data = image_set(64, augmentation=("crop", "mirror", "cutout"))
     there, rows = data.to("cuda"), torch.arange(64, device="cuda")
     there.batch(rows)
     torch.cuda.set_sync_debug_mode("error")

@@ -1,4 +1,4 @@
-"""Images that live on the training device as bytes; crop, mirror and normalise happen there."""
+"""Images that live on the training device as bytes; crop, mirror, cut, normalise happen there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from torch import Tensor
 from pocketbayes.data.pixels import (
     augmented,
     channel_scale,
+    cut_out,
     image_form,
     in_channels,
     resized,
@@ -40,7 +41,7 @@ class ImageSet:
             std being those of each channel's pixels scaled to 0..1. An optional "resize" of
             "crop" says that images of another size are cut to shape, not stretched.
         classes: the name of each class.
-        augmentation: what leaves the class as it is: "crop", "mirror", both or neither.
+        augmentation: what leaves the class as it is, any of "crop", "mirror" and "cutout".
     """
 
     images: Tensor
@@ -60,9 +61,9 @@ class ImageSet:
                 f"labels are {self.labels.dtype} of shape {tuple(self.labels.shape)}; they must "
                 f"be int64 of ({len(self.images)},)"
             )
-        unknown = set(self.augmentation) - {"crop", "mirror"}
+        unknown = set(self.augmentation) - {"crop", "mirror", "cutout"}
         if unknown:
-            raise DataError(f"augmentation is 'crop' or 'mirror', not {sorted(unknown)}")
+            raise DataError(f"augmentation is 'crop', 'mirror' or 'cutout', not {sorted(unknown)}")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -100,7 +101,10 @@ class ImageSet:
         images = self.images.index_select(0, rows)
         if augment and self.augmentation:
             images = augmented(images, self.augmentation)
-        return scaled(images, *self._scale), self.labels.index_select(0, rows)
+        inputs = scaled(images, *self._scale)
+        if augment and "cutout" in self.augmentation:
+            inputs = cut_out(inputs)
+        return inputs, self.labels.index_select(0, rows)
 
     def fitted(self, preprocess: dict[str, Any]) -> "ImageSet":
         """The same images as a model with that preprocess wants them: channels, size and scale."""

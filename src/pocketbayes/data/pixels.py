@@ -115,6 +115,24 @@ def augmented(images: Tensor, kinds: tuple[str, ...], border: int = BORDER) -> T
     return images.flatten(2).gather(2, places).view(count, channels, height, width)
 
 
+def cut_out(images: Tensor) -> Tensor:
+    """Each normalised image without one square of half its side: 0, the mean colour, is left there.
+
+    The middle of the square is anywhere in the image, so part of it may lie outside.
+    """
+    count, _, height, width = images.shape
+    beyond_rows = _beyond_window(count, height, images.device).unsqueeze(2)
+    beyond_columns = _beyond_window(count, width, images.device).unsqueeze(1)
+    return images * (beyond_rows | beyond_columns).unsqueeze(1)
+
+
+def _beyond_window(count: int, length: int, device: torch.device) -> Tensor:
+    """Per image, the places of a side that lie outside a window of half its length."""
+    first = torch.randint(length, (count, 1), device=device) - length // 4
+    places = torch.arange(length, device=device)
+    return (places < first) | (places >= first + length // 2)
+
+
 def in_channels(images: Tensor, channels: int) -> Tensor:
     """The images with that many channels: grey is repeated, colour becomes its luma."""
     has = images.shape[1]
