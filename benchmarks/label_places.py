@@ -21,8 +21,8 @@ ROUNDS = 4  # each label may move again once the others have their places
 OUTWARD = np.array([-1.0, -1.0, 1.0, 1.0])
 
 # Costs: of a square point that is covered, and of a point of distance, more where it crosses, and
-# where another point is nearer.
-OVER_LABEL, OVER_MARK, APART, ACROSS, CONFUSING = 60.0, 20.0, 1.0, 2.0, 10.0
+# where another point is nearer; of another point that the leader goes through.
+OVER_LABEL, OVER_MARK, APART, ACROSS, CONFUSING, THROUGH = 60.0, 20.0, 1.0, 2.0, 10.0, 3000.0
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class Scene:
         others = np.vstack([self.labels, self.marks])
         is_over = _holds(others, on_the_way[:, :, None]).any(axis=2)
         crossed = (is_over & is_beyond).sum(axis=1)
+        met = np.linalg.norm(on_the_way[:, :, None] - self.points, axis=3).min(axis=1) < OWN_MARK
+        covered += THROUGH * met.sum(axis=1)
         return covered + distance * (APART + ACROSS * crossed) + self._doubt(boxes, distance)
 
     def _doubt(self, boxes: Boxes, distance: Boxes) -> Boxes:

@@ -102,13 +102,18 @@ def _mean_field_file(seed: int) -> tuple[Job, ...]:
     return tuple(Job(tuple(shlex.split(c)), "sizes", n, seed, t, made) for c, n, t, made in steps)
 
 
-_DRAWN = jobs(
+_WITH_DRAWS = (
     "sizes.py --root DATA --files FILES --parent mean-field --estimator weight --epochs 200 "
-    "--beta 0.003 --weight-decay 0.002",
-    "sizes",
-    2,
-    170,
+    "--beta 0.003"
 )
+_CUTOUT = "--lr 0.4 --weight-decay 0.001 --cutout"
+_DRAWN = (
+    *jobs(f"{_WITH_DRAWS} --weight-decay 0.002", "sizes", 2, 170),
+    *jobs(f"{_WITH_DRAWS} --lr 0.4 --weight-decay 0.0005", "sizes", 2, 180, (0,)),
+    *jobs(f"{_WITH_DRAWS} {_CUTOUT}", "sizes", 2, 180),
+    *jobs(f"baselines.py --root DATA --methods deterministic --epochs 200 {_CUTOUT}", "baselines",
+          1, 165, (0,)),
+)  # fmt: skip
 _RESNET20 = (
     "sharing.py --root DATA --model resnet20 --weights DATA/weights/cifar10_resnet20.safetensors "
     "--normalize imagenet --pretrain-epochs 60 --lr 0.1 --beta 0.025 --std-lr 0.01 "
@@ -179,12 +184,11 @@ _BASELINES = (
     *_baseline("deep-ensemble", 60, 200, (0,)),
     *_baseline("mc-dropout", 60, 60, (0,)),
     *jobs(
-        "baselines.py --root DATA --methods bayes-by-backprop --epochs 60 --std-init 0.003 --beta "
+        "baselines.py --root DATA --methods bayes-by-backprop --epochs 60 --std-init 0.002 --beta "
         "0.01 --weight-decay 0.002",
         "baselines",
         1,
         70,
-        (0,),
     ),
     *jobs(
         "baselines.py --root DATA --methods mean-field --epochs 60 --beta 0.003 --weight-decay "

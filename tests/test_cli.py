@@ -525,6 +525,26 @@ def test_a_parent_brings_its_data_and_network(work, quick):
     assert "say --data" in quick("train", "--parent", "elder/model.pocket", code=2).stderr
 
 
+def test_cutout_is_for_training_images_alone(work, quick, monkeypatch):
+    from pocketbayes.commands import train
+
+    short = ["--model", "mlp", "--epochs", "0", "--device", "cpu"]
+    seen, make = [], train.MemoryLoader
+
+    def watched(data, *rest, **options):
+        seen.append(data)
+        return make(data, *rest, **options)
+
+    monkeypatch.setattr(train, "MemoryLoader", watched)
+    quick("train", "--data", "digits", *short, "--cutout", "--out", "cut")
+    assert yaml.safe_load((work / "cut" / "config.yaml").read_text())["cutout"] is True
+    assert "cutout" in seen[0].augmentation
+    words = ["train", "--data", "digits", *short, "--cutout", "--no-augment"]
+    assert "--no-augment forbids it" in quick(*words, code=2).stderr
+    table = ["train", "--data", "csv", "--file", "house.csv", "--target", "size", *short]
+    assert "--cutout is for images" in quick(*table, "--cutout", code=2).stderr
+
+
 def test_an_interrupted_pretraining_is_resumed_not_begun_anew(work, quick, monkeypatch):
     from pocketbayes.methods import sharing
 

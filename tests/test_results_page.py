@@ -134,7 +134,7 @@ def test_sizes_of_two_formats_are_not_mixed(results):
     assert line_of(headline.headline(), METHOD)[10] == "8,000,000 (plain)"
 
 
-DENSE = {"epochs": 200, "beta": 0.003, "weight_decay": 0.002}
+DENSE = {"epochs": 200, "beta": 0.003, "weight_decay": 0.002, "lr": 0.2}
 
 
 def test_networks_trained_in_two_ways_are_not_mixed(results):
@@ -142,14 +142,22 @@ def test_networks_trained_in_two_ways_are_not_mixed(results):
     known |= {"accuracy": 0.94, "nll": 0.2, "ece": 0.01, "marginal_ce": 0.005, "seed": 0}
     local = known | {"settings": DENSE | {"estimator": "lrt"}}
     drawn = known | {"settings": DENSE | {"estimator": "weight"}, "accuracy": 0.95}
-    others = ({"epochs": 100}, {"weight_decay": 0.1}, {"beta": 0.1})
+    others = ({"epochs": 100}, {"weight_decay": 0.1}, {"beta": 0.1}, {"lr": 1}, {"cutout": True})
     briefly = [local | {"settings": local["settings"] | changed} for changed in others]
-    results("sizes", local, *briefly, local | {"stage": "trained"}, drawn, drawn | {"seed": 1})
+    cut = {"settings": drawn["settings"] | {"lr": 0.4, "weight_decay": 0.001, "cutout": True}}
+    larger = {"settings": drawn["settings"] | {"lr": 0.4, "weight_decay": 5e-4, "cutout": False}}
+    cut, larger = drawn | cut | {"accuracy": 0.97}, drawn | larger | {"accuracy": 0.96}
+    results(
+        "sizes", local, *briefly, local | {"stage": "trained"}, drawn, drawn | {"seed": 1},
+        cut, larger,
+    )  # fmt: skip
     page = headline.headline()
     assert line_of(page, "mean-field VI")[4:6] == ["1", "94.00"]
     with_draws = line_of(page, "mean-field VI, trained with weight draws")
     assert with_draws[4:6] == ["2", "95.00 ± 0.00"]
     assert with_draws[-1] == "no: accuracy, marginal CE 0.0050"
+    assert line_of(page, "mean-field VI, weight draws, larger steps")[4:6] == ["1", "96.00"]
+    assert line_of(page, "mean-field VI, weight draws, cutout")[4:6] == ["1", "97.00"]
 
 
 def test_a_shared_file_counts_if_its_parent_does(results):
@@ -486,6 +494,20 @@ def test_baselines_with_other_settings_are_other_lines(results):
     assert "| 0.01 | 0.002 | std_init=0.003 | weight | 1 | 94.00 |" in page
     assert page.count("| 50 s* |") == 1
     assert page.count("| 50 s |") == 1
+
+
+def test_lines_of_dense_vi_that_are_as_good_as_meant_are_named(results):
+    others = [
+        {"accuracy": 0.93}, {"nll": 0.21}, {"ece": 0.02}, {"epochs": 200}, {"row": "deterministic"},
+    ]  # fmt: skip
+    lines = [baseline_row(0.94, prior_std=n) | o for n, o in enumerate(others)]
+    results("baselines", *lines, baseline_row(0.93))
+    assert "met in all three by no line." in training.baselines()
+    results("baselines", *lines, baseline_row(0.93), baseline_row(0.941, seed=1))
+    named = "met in all three by bayes-by-backprop (beta=0.01 weight_decay=0.002)."
+    assert named in training.baselines()
+    results("baselines", baseline_row(0.94, cutout=True))
+    assert "(beta=0.01 weight_decay=0.002 cutout=True)." in training.baselines()
 
 
 def test_corruptions_are_means_by_severity_and_by_kind(results):

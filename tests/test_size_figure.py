@@ -33,7 +33,11 @@ def results(monkeypatch, tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     yield write
-    for name in [name for name in sys.modules if name.split(".")[0] in ("pages", "size_figure")]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.split(".")[0] in ("pages", "size_figure", "label_places")
+    ]:
         del sys.modules[name]
 
 
@@ -50,6 +54,7 @@ def found():
         {"settings": {"validation": True}},
         {"measured_on": "validation"},
         {"settings": {"data": "cifar100"}},
+        {"settings": {"cutout": True}},
         {"model": "resnet20"},
         {"change": "draw=shared"},
     ],
@@ -60,6 +65,25 @@ def test_only_whole_runs_of_this_network_on_the_test_set_are_shown(results, chan
     assert files.all_bytes == (1_000_000,)
 
 
+def test_flags_that_older_rows_lack_make_no_kind_of_their_own(results):
+    results({}, {"seed": 1, "settings": {"cutout": False, "table": None}})
+    (files,) = found()
+    assert len(files.all_bytes) == 2
+
+
+def test_rates_tell_kinds_apart(results):
+    results({"settings": {"lr": 0.2}}, {"settings": {"lr": 0.4}})
+    assert [files.name.rsplit(", ", 1)[1] for files in found()] == ["rate 0.2", "rate 0.4"]
+
+
+def test_of_several_settings_those_with_most_seeds_and_the_most_accurate_are_shown(results):
+    results(
+        {}, {"seed": 1}, {"settings": {"beta": 1}, "accuracy": 0.9},
+        {"settings": {"beta": 2}, "accuracy": 0.96}, {"settings": {"beta": 3}, "accuracy": 0.95},
+    )  # fmt: skip
+    assert [files.name.rsplit(", ", 1)[1] for files in found()] == ["β 0.01", "β 2"]
+
+
 def test_the_plain_network_has_one_decay_and_each_seed_once(results):
     def row(seed, accuracy, decay, size=19_000_000):
         known = {"row": "deterministic", "data": "cifar10", "epochs": 200, "seed": seed}
@@ -67,7 +91,8 @@ def test_the_plain_network_has_one_decay_and_each_seed_once(results):
 
     results(
         row(0, 0.91, 5e-4, 45_000_000), row(0, 0.92, 2e-3), row(0, 0.94, 2e-3), row(1, 0.96, 2e-3),
-        row(2, 0.99, 2e-3) | {"epochs": 60}, name="baselines",
+        row(2, 0.99, 2e-3) | {"epochs": 60},
+        row(3, 0.99, 1e-3) | {"settings": {"cutout": True}}, name="baselines",
     )  # fmt: skip
     from pages.size_points import deterministic_network
 
@@ -243,6 +268,16 @@ def test_labels_cover_neither_each_other_nor_marks_nor_the_edge(results):
     for box in boxes:
         assert np.all(box.min >= frame.min)
         assert np.all(box.max <= frame.max)
+
+
+def test_a_leader_through_another_point_costs_more_than_a_far_place(results):
+    from label_places import Scene, no_boxes
+
+    scene = Scene(np.array([-99.0, -99, 99, 99]), no_boxes(), no_boxes(), np.array([[0.0, 20]]))
+    through, beside, far = scene.costs(
+        np.array([[-9.0, 40, 9, 50], [40, -5, 58, 5], [-9, -90, 9, -80]]), np.array([0.0, 0])
+    )
+    assert max(beside, far) + 1000 < through
 
 
 def test_limits_are_joined_to_their_files(results):

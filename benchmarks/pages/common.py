@@ -18,6 +18,7 @@ USUAL = {
     "structure": "none", "initial": "largest", "schedule": "cosine", "update_every": 100,
     "fraction": 0.3, "exchange_until": 0.75, "std_init": 0.001, "prior_std": 0.05, "lr": 0.2,
     "batch": 512, "model": "resnet18", "dense_first": False, "densities": None, "limit": None,
+    "cutout": False,
 }  # fmt: skip
 
 

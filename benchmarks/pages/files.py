@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from pages.common import Row, grouped, hardware, known, origins, rows, scores, table
+from pages.common import Row, grouped, hardware, known, origins, rows, scores, table, unusual
 from pages.published import published_table
 
 PICTURE = (
@@ -67,9 +67,9 @@ def sizes_search() -> str:
 def _sizes(found: list[Row]) -> str:
     """A line for each model and way to predict."""
     head = [
-        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "table's rates",
-        "prediction", "weights", "file, bytes", "bits-back limit", "accuracy", "NLL", "ECE",
-        "SVHN AUROC, entropy",
+        "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "other",
+        "table's rates", "prediction", "weights", "file, bytes", "bits-back limit", "accuracy",
+        "NLL", "ECE", "SVHN AUROC, entropy",
     ]  # fmt: skip
     return table(head, [_sized(row) for row in found])
 
@@ -80,14 +80,15 @@ def _picture() -> str:
         f"\n### Accuracy against bytes\n\n{PICTURE}\n\n"
         "    python size_figure.py\n\n"
         "Files of ResNet-18 on CIFAR-10 from the table above and from those of weight sharing, "
-        "sparse subspaces, pruning and (the network without uncertainty, of the longest training) "
-        "baselines; all on the test set after loading back, with the estimator of their training. "
-        "Of several seeds a mark is the mean, its bar the range. Light marks are files of an older "
-        "format, which held float32 numbers as they are; their limits were not recorded, and they "
-        "are shown only where no newer file is of their kind and density, whatever its settings. A "
-        "bits-back limit is that of the weights kept: the positions of these come on top. The axis "
-        "shows where accuracies differ, not all of it; what lies outside is named in the "
-        "picture.\n\n"
+        "sparse subspaces, pruning and (the network without uncertainty, of the longest training)"
+        " baselines; all on the test set after loading back, with the estimator of their "
+        "training, without cutout. Of several seeds a mark is the mean, its bar the range. Light "
+        "marks are files of an older format, which held float32 numbers as they are; their limits"
+        " were not recorded, and they are shown only where no newer file is of their kind and "
+        "density, whatever its settings. Of several settings of a kind are shown those with the "
+        "most seeds and the most accurate. A bits-back limit is that of the weights kept: the "
+        "positions of these come on top. The axis shows where accuracies differ, not all of it; "
+        "what lies outside is named in the picture.\n\n"
         "The papers print accuracies and counts, not bytes; these are derived, with nothing for "
         "norms and biases, which our files hold:\n\n" + published_table()
     )
@@ -107,12 +108,18 @@ def _sized(row: Row) -> list[str]:
         trained,
     ]
     decay = row["settings"]["weight_decay"] if row["row"] != "rate-distortion" else 0
-    made += [f"{row['settings']['beta']:g}", f"{decay:g}"]
-    made += [_rates(row), row["estimator"]]
+    made += [f"{row['settings']['beta']:g}", f"{decay:g}", _others(row), _rates(row)]
+    made += [row["estimator"]]
     made += [f"{row['active_weights']:,}" if "active_weights" in row else ""]
     outside = row.get("auroc_entropy")
     area = "" if outside is None else f"{outside:.3f}"
     return [*made, size, f"{limit:,.0f}", *scores(row), area]
+
+
+def _others(row: Row) -> str:
+    """Settings of a training that are not the usual ones."""
+    usual = {"lr": 0.2, "batch": 512, "std_init": 0.001, "cutout": False}
+    return unusual(row["settings"], usual) if row["row"] != "rate-distortion" else ""
 
 
 def _parent(row: Row) -> str:

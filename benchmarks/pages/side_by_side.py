@@ -38,10 +38,9 @@ def side_by_side() -> str:
         "and samples that stand over the table, there and from the same file elsewhere. Times are "
         "of runs with nothing beside them, if there are any (of several seeds maybe one), and else "
         "have a *; of several predictions from one file the fastest counts. In version 3 of the "
-        "format are the same models, bit by bit, saved again. LeNet-5's predictions on the GPU "
-        "took 256 images at a time, ResNet-20's 1,024, as later commits do. Out of distribution "
-        "is SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are named where "
-        "they differ between lines.\n",
+        "format are the same models, bit by bit, saved again. Out of distribution is SVHN for "
+        "CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are named where they differ "
+        "between lines.\n",
         *_parts(test),
     ]
     if validation:

@@ -27,7 +27,7 @@ OF_TRAINING_ON = {"epochs"}  # the pruned have epochs of their own
 # What tells two kinds of one name apart, and how the picture writes it.
 TELLING = {
     "beta": "β {:g}", "weight_decay": "decay {:g}", "epochs": "epochs {:g}",
-    "tune_epochs": "tuned {:g}", "estimator": "{}",
+    "tune_epochs": "tuned {:g}", "estimator": "{}", "lr": "rate {:g}",
 }  # fmt: skip
 
 
@@ -64,7 +64,8 @@ class Files:
 def measured_files() -> list[Files]:
     """All kinds of files that were measured on the test set after loading back.
 
-    Of an older format only those of a kind and density that today's has no file of.
+    Of an older format only those of a kind and density that today's has no file of; of several
+    settings, those with the most seeds and the most accurate.
     """
     kept: dict[Any, Row] = {}
     for row in _candidates():
@@ -73,8 +74,22 @@ def measured_files() -> list[Files]:
     groups = list(grouped(list(kept.values()), _kind).values())
     coded = {_name(group[0]) for group in groups if is_coded(group[0])}
     groups = [g for g in groups if is_coded(g[0]) or _name(g[0]) not in coded]
+    groups = [
+        g for same in grouped(groups, lambda g: _shown_as(g[0])).values() for g in _best(same)
+    ]
     names = _distinct_names(groups)
     return [_with_stages(name, group) for name, group in zip(names, groups, strict=True)]
+
+
+def _best(same: Sequence[list[Row]]) -> list[list[Row]]:
+    """Kinds of one name: those with the most seeds, and the most accurate."""
+    seeds = [len({row["seed"] for row in group}) for group in same]
+    accuracies = [_mean([row["accuracy"] for row in group]) for group in same]
+    return [
+        group
+        for group, count, accuracy in zip(same, seeds, accuracies, strict=True)
+        if count == max(seeds) or accuracy == max(accuracies)
+    ]
 
 
 def deterministic_network() -> Files | None:
@@ -83,6 +98,7 @@ def deterministic_network() -> Files | None:
         row
         for row in (rows("baselines") if is_there("baselines") else ())
         if (row["row"], row["model"], row["data"]) == ("deterministic", "resnet18", "cifar10")
+        and not row.get("settings", {}).get("cutout")
     ]
     if not found:
         return None
@@ -105,6 +121,7 @@ def _is_shown(row: Row) -> bool:
     data = row.get("data", settings.get("data", "cifar10"))
     is_on_test = row.get("measured_on", "test") == "test" and not settings.get("validation")
     is_whole = settings.get("limit") is None and row.get("change", "none") == "none"
+    is_whole = is_whole and not settings.get("cutout")
     is_wanted = (network, data) == ("resnet18", "cifar10") and "file_bytes" in row
     return is_wanted and is_on_test and is_whole and _predicts_by_itself(row)
 
@@ -123,9 +140,14 @@ def _kind(row: Row) -> tuple[Any, ...]:
     idle |= set() if _made(row) in SHARING else OF_SHARING
     idle |= OF_TRAINING_ON if _made(row) == "pruned" else set()
     idle |= AFTER_SHARING if _made(row) == "rate-distortion" else set()
-    settings = {k: v for k, v in row["settings"].items() if k not in idle and v is not None}
+    settings = {k: v for k, v in row["settings"].items() if k not in idle and _is_set(v)}
     told = json.dumps(settings, sort_keys=True)
     return row["table"], _name(row), row.get("target_bytes"), is_coded(row), told
+
+
+def _is_set(value: Any) -> bool:
+    """Older rows lack what newer ones have as None or False."""
+    return value is not None and value is not False
 
 
 def _name(row: Row) -> str:

@@ -86,6 +86,13 @@ def normalised_as(dataset: Dataset, how: str) -> Dataset:
     return replace(dataset, preprocess=dataset.preprocess | IMAGENET)
 
 
+def with_cutout(dataset: Dataset) -> Dataset:
+    """The images, each without a random square when they are augmented."""
+    if not isinstance(dataset, ImageSet):
+        raise UsageError("--cutout is for images; this data set is a table")
+    return replace(dataset, augmentation=(*dataset.augmentation, "cutout"))
+
+
 def input_shape(preprocess: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input that was prepared so."""
     if preprocess["kind"] == "image":

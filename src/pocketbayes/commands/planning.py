@@ -44,6 +44,7 @@ class TrainOptions:
         batch_size: examples per step and process; default 128, less for small data.
         validation: share of the training data held back, to log and to report.
         augment: crop and mirror images, as far as that suits the data.
+        cutout: blank a square of half the side in each training image as well.
         normalize: data (the data set's own means and stds) or imagenet.
         weights: safetensors file with weights of the plain network to start from.
         parent: run or model file with posteriors of the same network to go on from; what was said
@@ -69,6 +70,7 @@ class TrainOptions:
     batch_size: int | None = None
     validation: float = 0.1
     augment: bool = True
+    cutout: bool = False
     normalize: str = "data"
     weights: Path | None = None
     parent: Path | None = None
@@ -95,6 +97,8 @@ class TrainOptions:
             require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
+        if self.cutout and not self.augment:
+            raise UsageError("--cutout changes training images, --no-augment forbids it")
         if self.parent is not None:
             for name in ("weights", "prior_std", "bias"):
                 if getattr(self, name) not in (None, False):

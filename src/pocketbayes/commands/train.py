@@ -19,6 +19,7 @@ from pocketbayes.commands.opening import (
     num_outputs,
     opened_data,
     own_factory,
+    with_cutout,
     with_weights,
 )
 from pocketbayes.commands.planning import Plan
@@ -144,6 +145,7 @@ def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | N
     options = plan.options
     dataset = opened_data(options.data, "train", options.root, plan.dataset)
     dataset = normalised_as(dataset, options.normalize).to(device)
+    dataset = with_cutout(dataset) if options.cutout else dataset
     if options.validation == 0:
         return dataset, None
     return with_validation(cast(Any, dataset), options.validation)

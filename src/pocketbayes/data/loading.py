@@ -21,7 +21,7 @@ class MemoryLoader:
         batch_size: examples per batch.
         shuffle: a new order in each pass; an incomplete last batch is then left out, unless it
             is the only one.
-        augment: each image cropped and mirrored at random, as far as that suits the data.
+        augment: each image cropped, mirrored and cut at random, as its `ImageSet` says.
     """
 
     def __init__(
