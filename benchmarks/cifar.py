@@ -70,7 +70,7 @@ def open_sets(a: argparse.Namespace) -> Sets:
     if a.crop_digits:
         train = replace(train, augmentation=("crop",))  # digits have a margin of 4 pixels
     if a.cutout:
-        train = replace(train, augmentation=(*train.augmentation, "cutout"))
+        train = train.with_cutout()
     if a.validation:
         cut = len(train) - min(_VALIDATION, len(train) // 2)
         train, held = train.subset(range(cut)), train.subset(range(cut, len(train)))

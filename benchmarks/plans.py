@@ -109,8 +109,10 @@ _WITH_DRAWS = (
 _CUTOUT = "--lr 0.4 --weight-decay 0.001 --cutout"
 _DRAWN = (
     *jobs(f"{_WITH_DRAWS} --weight-decay 0.002", "sizes", 2, 170),
-    *jobs(f"{_WITH_DRAWS} --lr 0.4 --weight-decay 0.0005", "sizes", 2, 180, (0,)),
     *jobs(f"{_WITH_DRAWS} {_CUTOUT}", "sizes", 2, 180),
+)
+_ONE_SEED = (
+    *jobs(f"{_WITH_DRAWS} --lr 0.4 --weight-decay 0.0005", "sizes", 2, 180, (0,)),
     *jobs(f"baselines.py --root DATA --methods deterministic --epochs 200 {_CUTOUT}", "baselines",
           1, 165, (0,)),
 )  # fmt: skip
@@ -200,6 +202,7 @@ _BASELINES = (
     ),
     *_RATE_DISTORTION,
     *_DRAWN,
+    *_ONE_SEED,
 )
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "

@@ -76,7 +76,10 @@ def show(tables: Sequence[str]) -> None:
 def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool) -> int:
     """Runs the jobs that are not done; the number of those that failed."""
     begin, failed, coming, planned = time.monotonic(), 0, set[str](), 0.0
-    for job in missing(jobs, folders):
+    left = missing(jobs, folders)
+    if not left:
+        print("nothing is missing", file=sys.stderr)
+    for job in left:
         words = [sys.executable, *placed(job, folders)]
         shown = shlex.join(["python", *words[1:]])
         absent = [f for f in job.needs if f not in coming and not real(f, folders).exists()]

@@ -77,7 +77,9 @@ def parent_name(a: argparse.Namespace) -> str:
     """Of its file, without the seed."""
     usual = {"mean-field": "lrt", "subspace": "weight"}[a.parent]
     density = f"-{a.density:g}" if a.parent == "subspace" else ""
-    return a.parent + density + ("" if a.estimator == usual else f"-{a.estimator}")
+    estimator = "" if a.estimator == usual else f"-{a.estimator}"
+    rate = "" if a.lr == 0.2 else f"-lr{a.lr:g}"
+    return a.parent + density + estimator + rate + ("-cutout" if a.cutout else "")
 
 
 def parent_method(a: argparse.Namespace) -> Method:

@@ -123,8 +123,11 @@ def test_mc_dropout_without_dropout_says_what_to_add(module):
 
 
 def test_attention_and_recurrent_layers_drop_too():
-    for module in (nn.MultiheadAttention(4, 2, dropout=0.5), nn.LSTM(4, 3, 2, dropout=0.5)):
-        pb.MCDropout().start(pb.bayesianize_(module))
+    for make in (nn.MultiheadAttention, nn.LSTM):
+        words = (4, 2) if make is nn.MultiheadAttention else (4, 3, 2)
+        pb.MCDropout().start(pb.bayesianize_(make(*words, dropout=0.5)))
+        with pytest.raises(pb.PocketBayesError, match="add nn"):
+            pb.MCDropout().start(pb.bayesianize_(make(*words)))
 
 
 def test_an_ensemble_is_the_average_of_different_members():

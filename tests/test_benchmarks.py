@@ -133,11 +133,24 @@ def test_a_librarys_kl_is_the_sum_over_its_weights():
     torch.testing.assert_close(peer.kl(), expected)
 
 
-def test_measuring_takes_batches_that_fit_a_cpu():
+def blank_images(count=600):
     preprocess = {"kind": "image", "shape": [1, 2, 2], "mean": [0.0], "std": [1.0]}
-    pixels, labels = torch.zeros(600, 1, 2, 2, dtype=torch.uint8), torch.zeros(600).long()
-    images = ImageSet(pixels, labels, preprocess)
-    assert [len(x) for x, _ in cifar.in_batches(images)] == [500, 100]
+    pixels, labels = torch.zeros(count, 1, 2, 2, dtype=torch.uint8), torch.zeros(count).long()
+    return ImageSet(pixels, labels, preprocess)
+
+
+def test_measuring_takes_batches_that_fit_a_cpu():
+    assert [len(x) for x, _ in cifar.in_batches(blank_images())] == [500, 100]
+
+
+@pytest.mark.parametrize(
+    ("flags", "kinds"),
+    [((), ()), (("--cutout",), ("cutout",)), (("--crop-digits", "--cutout"), ("crop", "cutout"))],
+)
+def test_training_images_are_augmented_as_asked(monkeypatch, flags, kinds):
+    monkeypatch.setattr(cifar, "open_dataset", lambda name, split, root: blank_images())
+    a = cifar.parser("").parse_args(["--root", ".", *flags])
+    assert cifar.open_sets(a).train.augmentation == kinds
 
 
 @pytest.mark.parametrize(("epochs", "compiled"), [(9, False), (10, True)])
@@ -216,8 +229,10 @@ def test_the_fastest_prediction_counts_and_the_first_does_not(monkeypatch):
 def test_files_of_networks_trained_in_two_ways_have_two_names(parent, estimator, name):
     import sizes
 
-    told = argparse.Namespace(parent=parent, estimator=estimator, density=0.1)
+    told = argparse.Namespace(parent=parent, estimator=estimator, density=0.1, lr=0.2, cutout=False)
     assert sizes.parent_name(told) == name
+    told.lr, told.cutout = 0.4, True
+    assert sizes.parent_name(told) == f"{name}-lr0.4-cutout"
 
 
 @pytest.fixture

@@ -421,6 +421,12 @@ def test_the_validation_part_is_the_runs_own(work, quick):
     assert "--validation" in quick(*words, code=2).stderr
 
 
+def test_errors_do_not_drive_the_terminal(work, quick):
+    found = quick("inspect", "no\x1b[31m\nsuch.pocket", code=1).stderr
+    assert "\x1b" not in found
+    assert found.count("\n") == 1
+
+
 def test_names_are_shown_as_they_are(work, quick):
     shutil.copy(work / "digit0.png", work / "a[bold].png")
     assert "a[bold].png" in quick("predict", "run", "a[bold].png").stdout

@@ -406,7 +406,10 @@ def test_draws_are_uniform_normal_and_unrelated():
 
 @pytest.mark.parametrize("seed", [0, 2**63, 2**64 - 1, 2**70 + 3])
 def test_any_seed_will_do(seed):
-    corrupted(scenes(2), "gaussian_noise", 1, seed)
+    images = scenes(2)
+    found = corrupted(images, "gaussian_noise", 1, seed)
+    assert torch.equal(found, corrupted(images, "gaussian_noise", 1, seed))
+    assert not torch.equal(found, corrupted(images, "gaussian_noise", 1, seed + 1))
 
 
 @pytest.mark.parametrize(

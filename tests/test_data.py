@@ -154,6 +154,11 @@ def test_cutout_is_of_training_batches_alone_and_goes_with_the_others():
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_cutout_is_added_once():
+    twice = image_set(augmentation=("crop",)).with_cutout().with_cutout()
+    assert twice.augmentation == ("crop", "cutout")
+
+
 def test_augmentation_happens_only_when_asked_and_is_that_of_the_data():
     plain, mirrored = image_set(), image_set(augmentation=("mirror",))
     rows = torch.arange(10)

@@ -383,8 +383,11 @@ def test_switches_that_are_not_numbers_are_refused(parameter, density):
 def test_a_switch_in_front_of_a_certain_weight_has_a_rank():
     model = net("spike_slab")
     with torch.no_grad():
-        model[2].posterior("weight").log_std[0, 0] = -math.inf
+        weights = model[2].posterior("weight")
+        weights.log_std[0, 0], weights.log_odds[0, 0] = -math.inf, 12.0
+        certain = weights.mean[0, 0].clone()
     pb.prune_(model, 0.1)
+    assert model[2].posterior("weight").expectation()[0, 0] == certain
 
 
 def test_units_are_taken_from_the_best_down():

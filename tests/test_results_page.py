@@ -143,7 +143,10 @@ def test_networks_trained_in_two_ways_are_not_mixed(results):
     local = known | {"settings": DENSE | {"estimator": "lrt"}}
     drawn = known | {"settings": DENSE | {"estimator": "weight"}, "accuracy": 0.95}
     others = ({"epochs": 100}, {"weight_decay": 0.1}, {"beta": 0.1}, {"lr": 1}, {"cutout": True})
-    briefly = [local | {"settings": local["settings"] | changed} for changed in others]
+    briefly = [
+        local | {"settings": local["settings"] | changed, "seed": seed, "accuracy": 0.5}
+        for seed, changed in enumerate(others, start=1)
+    ]
     cut = {"settings": drawn["settings"] | {"lr": 0.4, "weight_decay": 0.001, "cutout": True}}
     larger = {"settings": drawn["settings"] | {"lr": 0.4, "weight_decay": 5e-4, "cutout": False}}
     cut, larger = drawn | cut | {"accuracy": 0.97}, drawn | larger | {"accuracy": 0.96}
@@ -158,6 +161,25 @@ def test_networks_trained_in_two_ways_are_not_mixed(results):
     assert with_draws[-1] == "no: accuracy, marginal CE 0.0050"
     assert line_of(page, "mean-field VI, weight draws, larger steps")[4:6] == ["1", "96.00"]
     assert line_of(page, "mean-field VI, weight draws, cutout")[4:6] == ["1", "97.00"]
+
+
+def test_lines_as_accurate_as_meant_after_200_epochs_are_named(results):
+    known = {"row": "mean-field", "stage": "file", "estimator": "lrt", "file_bytes": 6_000_001}
+    known |= {"accuracy": 0.951, "nll": 0.2, "ece": 0.01, "marginal_ce": 0.005, "seed": 0}
+    known |= {"settings": DENSE | {"estimator": "lrt"}}
+    other = known | {"estimator": "weight", "accuracy": 0.9}
+    results("sizes", known, other)
+    assert "met by (seeds): mean-field VI (1).\n" in headline.headline()
+    results("sizes", known, known | {"seed": 1, "accuracy": 0.9509}, other)
+    assert "met by (seeds): no line.\n" in headline.headline()
+
+
+def test_what_was_trained_with_cutout_is_in_no_other_line(results):
+    cut = subspace_row(1, 0.99)
+    results(
+        "subspace", subspace_row(0, 0.95), cut | {"settings": cut["settings"] | {"cutout": True}}
+    )
+    assert line_of(headline.headline(), METHOD)[4] == "1"
 
 
 def test_a_shared_file_counts_if_its_parent_does(results):
@@ -189,7 +211,7 @@ def test_a_shared_file_counts_if_its_parent_does(results):
 def test_rows_that_are_missing_are_named(results):
     results("subspace", *(subspace_row(seed, 0.95) for seed in range(3)))
     page = headline.headline()
-    short = page.split("Fewer than 3 seeds so far:")[1].split("\n")[0]
+    short = page.split("Fewer than 3 seeds:")[1].split("\n")[0]
     assert "Sharing, mixture (resnet20, cifar10)" in short
     assert f"{METHOD} (resnet18" not in short
     assert f"{METHOD} (resnet20" in short

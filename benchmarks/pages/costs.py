@@ -214,6 +214,6 @@ def prediction() -> str:
         "The fastest run after a warm-up, without models that are compared above. A "
         "small file takes less to store and to load, not to compute: weights that are drawn are "
         "multiplied as a dense network's are. On the GPU, commits before 06d5e31 took 256 images "
-        "at a time, and such times of one network differ by half between runs.\n\n"
+        "at a time, which takes longer.\n\n"
         f"{origins(found)}\n" + table(head, lines)
     )

@@ -45,8 +45,8 @@ INTRO = """
 
 ResNet-20 on CIFAR-10 from the published weights: one parent, one seed, each variant measured right
 after sharing, before the table is trained on; 30 samples. `none` changed nothing. Bytes are those
-of an ideal code or, of int8, of packed means, stds and scales; files hold neither yet, and are
-larger. The paper's figures are accuracy / NLL / ECE.
+of an ideal code or, of int8, of packed means, stds and scales, not of files. The paper's figures
+are accuracy / NLL / ECE.
 
 Differences of .2 points in one seed are within chance: the standard error of an accuracy on 10,000
 images is .27, and no limit on means and one of 0.6, which keep equally many weights whole, lie .25

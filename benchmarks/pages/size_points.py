@@ -26,8 +26,8 @@ OF_TRAINING_ON = {"epochs"}  # the pruned have epochs of their own
 
 # What tells two kinds of one name apart, and how the picture writes it.
 TELLING = {
-    "beta": "β {:g}", "weight_decay": "decay {:g}", "epochs": "epochs {:g}",
-    "tune_epochs": "tuned {:g}", "estimator": "{}", "lr": "rate {:g}",
+    "beta": "β {:g}", "lr": "rate {:g}", "weight_decay": "decay {:g}", "epochs": "epochs {:g}",
+    "tune_epochs": "tuned {:g}", "estimator": "{}",
 }  # fmt: skip
 
 
@@ -121,9 +121,9 @@ def _is_shown(row: Row) -> bool:
     data = row.get("data", settings.get("data", "cifar10"))
     is_on_test = row.get("measured_on", "test") == "test" and not settings.get("validation")
     is_whole = settings.get("limit") is None and row.get("change", "none") == "none"
-    is_whole = is_whole and not settings.get("cutout")
+    is_usual = not settings.get("cutout")
     is_wanted = (network, data) == ("resnet18", "cifar10") and "file_bytes" in row
-    return is_wanted and is_on_test and is_whole and _predicts_by_itself(row)
+    return is_wanted and is_on_test and is_whole and is_usual and _predicts_by_itself(row)
 
 
 def _predicts_by_itself(row: Row) -> bool:

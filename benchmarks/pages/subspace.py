@@ -118,8 +118,9 @@ def subspace_ablation() -> str:
         "subspace_ablation",
         "What each choice is worth, against the defaults (first line, `snr_magnitude`, "
         "`one_step`, `mean`). `snr` ranks weights exactly as `snr_magnitude` does, so the "
-        "distance of their rows is what chance alone does on a GPU. `snr_exp` and `eps` have "
-        "the worst NLL; nothing else can be told apart.",
+        "distance of their rows is what chance alone does on a GPU. `snr_exp` has the worst "
+        "NLL, then `eps`, which is further from the default than that; nothing else can be told "
+        "apart.",
         default,
     )
 

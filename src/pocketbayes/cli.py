@@ -23,7 +23,7 @@ from pocketbayes.commands.predict import PredictOptions, run_prediction
 from pocketbayes.commands.report import report_flags, run_report
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import launched_processes, run_training
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.flags import UsageError, add_flags, given_options, options_in
 from pocketbayes.tables import facts_table, rows_table, show
 
@@ -273,8 +273,8 @@ def main() -> None:
     try:
         app()
     except UsageError as error:
-        print(f"usage error: {error}", file=sys.stderr)
+        print(f"usage error: {printable(str(error))}", file=sys.stderr)
         sys.exit(2)
     except (PocketBayesError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(1)

@@ -159,16 +159,6 @@ def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
     return (labels + whole + ENTRY_BITS * len(plan.mean)) / 8
 
 
-def rate_for_bytes(
-    mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
-) -> float:
-    """About the smallest rate at which labels and table fit into `target` bytes, by bisection.
-
-    They are counted on cells instead of weights.
-    """
-    return _around(_Places.of(mean, std, parts), entries, target)[1].rate
-
-
 class _Trial(NamedTuple):
     """Tables for one rate, and what each tensor costs with them, counted on cells."""
 

@@ -1,6 +1,6 @@
 """From a plain network to a Bayesian one, and access to its posteriors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from torch import nn
@@ -78,14 +78,21 @@ def bayesianize_(
     return net
 
 
+def require_parameters(net: nn.Module, names: Iterable[str]) -> None:
+    """Refuses names that no parameter of the network has."""
+    named = dict(net.named_parameters())
+    for name in names:
+        if name not in named:
+            raise ConversionError(f"the network has no parameter {name!r}{nearest(name, named)}")
+
+
 def adopt_posteriors_(net: nn.Module, posteriors: Mapping[str, Posterior], estimator: str) -> None:
     """Makes exactly the parameters of these names Bayesian, each by the posterior given."""
     _require_plain(net)
+    require_parameters(net, posteriors)
     named = dict(net.named_parameters())
     chosen: dict[int, Posterior] = {}
     for name, posterior in posteriors.items():
-        if name not in named:
-            raise ConversionError(f"the network has no parameter {name!r}{nearest(name, named)}")
         if named[name].shape != posterior.shape:
             raise ConversionError(
                 f"{name} is {tuple(named[name].shape)} in the network, but its posterior is "

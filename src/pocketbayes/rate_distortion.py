@@ -15,7 +15,6 @@ means over a cell of points are all that is needed.
 """
 
 from collections.abc import Iterator, Sequence
-from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -260,26 +259,3 @@ def assigned_entries(
         cost = a * p + b * p * mu + c
         labels[part] = options.gather(1, cost.argmin(1, keepdim=True)).flatten()
     return labels
-
-
-class Tradeoff(NamedTuple):
-    """Nats of KL and bits of index per weight."""
-
-    distortion: float
-    bits: float
-
-
-def tradeoff(mean: Tensor, std: Tensor, labels: Tensor, codebook: Codebook) -> Tradeoff:
-    """What an assignment costs: mean KL(N_k || q_i), and the entropy of the indices in use."""
-    sums = torch.zeros(3, len(codebook.share), dtype=torch.float64, device=mean.device)
-    rest = 0.0
-    for part in chunks(len(mean)):
-        mu, p, index = mean[part].double(), std[part].double() ** -2, labels[part].long()
-        for row, values in enumerate((torch.ones_like(mu), p, p * mu)):
-            sums[row].index_add_(0, index, values)
-        rest += float((p * mu * mu - p.log() - 1).sum())
-    size, precision, weighted = sums.cpu().numpy()
-    m, v = codebook.mean, codebook.variance
-    total = ((v + m**2) * precision - 2 * m * weighted - size * np.log(v)).sum() + rest
-    used = size[size > 0] / len(mean)
-    return Tradeoff(float(total / len(mean) / 2), float(-(used * np.log(used)).sum() / log(2)))

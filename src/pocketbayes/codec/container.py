@@ -30,7 +30,7 @@ _KEY = "pocketbayes"
 _SECTION = "description"
 _IN_THE_HEADER = ("version", "sha256", "model", "members")
 _IN_THE_SECTION = ("posteriors", "tables", "arrays", "sections")
-_LONGEST_HEADER = 100_000_000  # bytes: the bound of safetensors
+_LONGEST_HEADER = MOST
 _NOT_ONE = "not a safetensors file, or cut short"
 _NO_DIGEST = "0" * 64
 
@@ -160,7 +160,7 @@ def unpacked(file: IO[bytes]) -> Container:
 
 def _with_the_rest(short: dict[str, Any], section: Stretch | None) -> dict[str, Any]:
     """The description with what stands in its section; neither may speak for the other."""
-    if section is None or len(section) > 2 * MOST:
+    if section is None or len(section) > 2 * MOST:  # a byte takes at most nine bits
         raise FormatError(f"section {_SECTION} is {'missing' if section is None else 'too long'}")
     try:
         long = _object(inflated(bytes(section.read())).decode())

@@ -95,7 +95,7 @@ def _storable(name: str, tensor: Tensor) -> Spec:
 def contents_of(file: Container) -> Contents:
     """The arrays of a file, none of them decoded yet."""
     if file.version == 1:
-        specs = {name: spec_of(tensor) for name, tensor in file.tensors.items()}
+        specs = {name: _storable(name, tensor) for name, tensor in file.tensors.items()}
         parts = [Part(name, "raw", t.nbytes, None, (name,)) for name, t in file.tensors.items()]
         return Contents(file, specs, tuple(parts))
     specs = {name: _spec(name, word) for name, word in _flattened(file.description)}

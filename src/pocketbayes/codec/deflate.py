@@ -3,6 +3,7 @@
 zlib's own writer will not do: its builds differ in their bytes, and equal models give equal files.
 """
 
+import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from pocketbayes.errors import FormatError
 
 MOST = 16_000_000  # bytes of text; what a reader makes of it takes many times as many
 MOST_ANYWAY = 1 << 16
-MOST_PER_BYTE = 16  # of the data; names of layers do not shrink as far
+MOST_PER_BYTE = 16  # of the data
+_EMPTY = b"\0\0\0\xff\xff"  # a block of nothing, which is not the last
 _REACH, _LEAST, _LONGEST, _TRIED = 1 << 15, 3, 258, 32
 
 
@@ -46,12 +48,13 @@ _LENGTHS = Scale((*_SHORT.begins, _LONGEST), (*_SHORT.extra, 0))
 
 
 def deflated(text: bytes) -> bytes:
-    """The text in one block of fixed codes or, too long for so few bytes, as it is."""
+    """The text in one block of fixed codes, after empty ones if it is long for so few bytes."""
     bits = [(0b1, 1), (0b01, 2)]  # the last block; fixed codes
     for step in _steps(text):
         bits += _symbol(step) if isinstance(step, int) else [*_length(step), *_distance(step)]
     data = _bytes_of([*bits, *_symbol(256)])
-    return data if len(text) <= most_text(len(data)) else _stored(text)
+    least = math.ceil(len(text) / MOST_PER_BYTE) if len(text) > MOST_ANYWAY else 0
+    return _EMPTY * math.ceil(max(0, least - len(data)) / len(_EMPTY)) + data
 
 
 def inflated(data: bytes) -> bytes:
@@ -157,13 +160,3 @@ def _bytes_of(bits: list[tuple[int, int]]) -> bytes:
             done.append(held & 255)
             held, count = held >> 8, count - 8
     return bytes(done) + bytes([held] if count else [])
-
-
-def _stored(text: bytes) -> bytes:
-    """Blocks without codes."""
-    parts = [text[k : k + 65535] for k in range(0, len(text), 65535)] or [b""]
-    made = bytearray()
-    for number, part in enumerate(parts):
-        made.append(number == len(parts) - 1)
-        made += len(part).to_bytes(2, "little") + (len(part) ^ 65535).to_bytes(2, "little") + part
-    return bytes(made)

@@ -26,7 +26,7 @@ from pocketbayes.codec.state import (
     unchanged_on_error,
 )
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
-from pocketbayes.convert import adopt_posteriors_, named_posteriors
+from pocketbayes.convert import adopt_posteriors_, named_posteriors, require_parameters
 from pocketbayes.description import (
     NOISE,
     Description,
@@ -206,6 +206,7 @@ def _built(header: Header) -> nn.Module:
 
 def _filled(model: nn.Module, header: Header, file: Contents) -> None:
     """Gives the network the posteriors and the deterministic state of the file."""
+    require_parameters(model, header.posteriors)  # before any is decoded
     adopt_posteriors_(model, dict(posteriors_in(file, header)), header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
@@ -215,5 +216,5 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> None:
         noise = f"{prefix}.{NOISE}".lstrip(".")
         if has_description(module) and noise in header.state:
             add_noise_parameter(module, file.specs[f"state/{noise}"].shape)
-    replace_state_(model, {name: file.take(f"state/{name}") for name in header.state})
+    replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
     model.eval()

@@ -1,7 +1,7 @@
 """The deterministic rest of a model: parameters and buffers that have no posterior."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -86,10 +86,12 @@ def unchanged_on_error(model: nn.Module) -> Iterator[None]:
         raise
 
 
-def replace_state_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Puts these tensors in place of the model's own, wherever they are tied to."""
+def replace_state_(
+    model: nn.Module, names: Collection[str], taken: Callable[[str], Tensor]
+) -> None:
+    """Puts tensors of these names in place of the model's own, wherever they are tied to."""
     expected = plain_state(model)
-    for name in sorted(expected.keys() ^ state.keys()):
+    for name in sorted(expected.keys() ^ set(names)):
         where = "the file" if name in expected else "the network"
         raise FormatError(f"{name} is not in {where}")
     slots: dict[int, list[tuple[dict[str, Tensor | None], str]]] = {}
@@ -98,7 +100,7 @@ def replace_state_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
             for key, tensor in table.items():
                 slots.setdefault(id(tensor), []).append((table, key))  # type: ignore[arg-type]
     for name, old in expected.items():
-        new = _fitting(name, old, state[name])
+        new = _fitting(name, old, taken(name))
         for table, key in slots[id(old)]:
             table[key] = new
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:

@@ -90,7 +90,7 @@ def with_cutout(dataset: Dataset) -> Dataset:
     """The images, each without a random square when they are augmented."""
     if not isinstance(dataset, ImageSet):
         raise UsageError("--cutout is for images; this data set is a table")
-    return replace(dataset, augmentation=(*dataset.augmentation, "cutout"))
+    return dataset.with_cutout()
 
 
 def input_shape(preprocess: Mapping[str, Any]) -> tuple[int, ...]:

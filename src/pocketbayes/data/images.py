@@ -89,6 +89,11 @@ class ImageSet:
             self, images=self.images.index_select(0, rows), labels=self.labels.index_select(0, rows)
         )
 
+    def with_cutout(self) -> "ImageSet":
+        """The same images, of which augmentation leaves a random square out as well."""
+        kinds = dict.fromkeys((*self.augmentation, "cutout"))
+        return replace(self, augmentation=tuple(kinds))
+
     @cached_property
     def _scale(self) -> tuple[Tensor, Tensor]:
         """Uploaded once, not with every batch; usable in training even if first used elsewhere."""

@@ -96,8 +96,8 @@ def scaled(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 def augmented(images: Tensor, kinds: tuple[str, ...], border: int = BORDER) -> Tensor:
     """Each image at its own random place in a border of zeros, mirrored with probability 1/2.
 
-    `kinds` holds "crop", "mirror" or both. One gather does it: on two CPU cores this took a
-    sixth of the time of indexing with one tensor per dimension.
+    `kinds` holds "crop", "mirror", both or neither; others are no matter of bytes. One gather does
+    it: on two CPU cores this took a sixth of the time of indexing with one tensor per dimension.
     """
     count, channels, height, width = images.shape
     device = images.device
