@@ -7,7 +7,8 @@ Each mutation takes a small good file of some family, changes its description (o
 its coded bytes or its safetensors header, mends the checksum (an attacker can, too), and reads it.
 Anything but a `FormatError` or a model is a finding: it is stored and counted, as are loads that
 take long. With atheris (`pip install atheris`) the bytes are chosen by what they reach in the
-library's code. The outcome that is counted is that of `load`.
+library's code. A file without a finding counts as what `load`
+made of it.
 """
 
 import argparse
@@ -166,7 +167,7 @@ def tried(data: bytes, findings: Path, name: str) -> str:
     with tempfile.NamedTemporaryFile(suffix=".pocket", dir="/dev/shm") as file:
         file.write(data)
         file.flush()
-        looked, outcome = (_read(pb.inspect, file.name), _read(pb.load, file.name))
+        looked, outcome = _read(pb.inspect, file.name), _read(pb.load, file.name)
     outcome = looked if looked.startswith("finding") else outcome
     if time.perf_counter() - begin > _SLOW:
         outcome = "finding: slow"

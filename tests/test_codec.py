@@ -347,7 +347,7 @@ def refused(data, path):
         with pytest.raises(pb.FormatError, match=r"m\.pocket") as caught:
             read(path)
         messages.append(str(caught.value))
-    return messages[0]
+    return "; ".join(messages)
 
 
 def with_header(text):
@@ -610,6 +610,13 @@ def test_no_header_is_written_that_would_not_be_read(monkeypatch):
     assert len(head) <= 1008
     with pytest.raises(pb.FormatError, match="description takes more than 1,000 bytes"):
         packed({"model": "x" * 1000}, {})
+
+
+@pytest.mark.parametrize("size", [16_000_001, 2**40, 2**63])
+def test_a_header_that_says_to_be_too_long_is_refused(good, size, tmp_path):
+    assert "16,000,000 bytes" in refused(struct.pack("<Q", size) + good[8:], tmp_path / "m.pocket")
+    with pytest.raises(pb.FormatError, match=r"m\.pocket: .*16,000,000 bytes"):
+        described(tmp_path / "m.pocket")
 
 
 def test_the_header_says_nothing_of_the_section(good, tmp_path):

@@ -275,7 +275,7 @@ def test_a_size_between_two_sides_of_a_jump_is_used():
     assert spared > 0.15 * (nats(mean, std, small) - nats(mean, std, large))
 
 
-def test_weights_that_stay_whole_count_in_the_rate_for_a_size():
+def test_weights_that_stay_whole_count_in_a_size():
     mean, std, _ = cloud(3000)
     std[::20] *= 1e-6 * torch.arange(1, 151)
     plan = planned_to_fit(mean, std, 40, 2000)

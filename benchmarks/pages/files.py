@@ -172,8 +172,9 @@ def fuzz() -> str:
     return (
         "## Hostile files\n\n"
         "Small files of every method, changed at random in description or coded bytes, with a "
-        "right checksum, and loaded. A finding is anything but a model or a `FormatError`, or "
-        f"takes 2 s. {total:,} in all, those at commits before 06d5e31 of versions 1 and 2.\n\n"
+        "right checksum; loaded and, at the last commit, inspected. A finding is anything but a "
+        f"model or a `FormatError`, or takes 2 s. {total:,} in all, those at commits before "
+        "06d5e31 of versions 1 and 2.\n\n"
         f"{origins(found)}\n" + table(head, [_fuzzed(group) for group in groups.values()])
     )
 

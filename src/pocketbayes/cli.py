@@ -269,12 +269,17 @@ def _root(
 
 
 def main() -> None:
-    """Runs the command line; errors become one line on stderr and an exit code."""
+    """Runs the command line; errors become a message on stderr and an exit code."""
     try:
         app()
     except UsageError as error:
-        print(f"usage error: {printable(str(error))}", file=sys.stderr)
+        print(f"usage error: {_lines(error)}", file=sys.stderr)
         sys.exit(2)
     except (PocketBayesError, OSError) as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+        print(f"error: {_lines(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _lines(error: Exception) -> str:
+    """The message; names in it may hold anything."""
+    return "\n".join(map(printable, str(error).split("\n")))

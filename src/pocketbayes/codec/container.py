@@ -199,12 +199,10 @@ def read_description(path: Path) -> dict[str, Any]:
     _require_name(path)
     try:
         with path.open("rb") as file:
-            header = _header(file)
+            description = _description(_json(_header(file)))
+        _check_version(description)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        description = _description(_json(header))
-        _check_version(description)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
     return description
@@ -214,7 +212,9 @@ def _header(file: IO[bytes]) -> bytes:
     """The header, or as much of it as there is."""
     file.seek(0)
     size = int.from_bytes(file.read(8), "little")
-    return file.read(min(size, _LONGEST_HEADER))
+    if size > _LONGEST_HEADER:
+        raise FormatError(f"{_NOT_ONE}: its header would take more than {_LONGEST_HEADER:,} bytes")
+    return file.read(size)
 
 
 def _json(header: bytes) -> dict[str, Any]:

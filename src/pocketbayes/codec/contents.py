@@ -95,7 +95,7 @@ def _storable(name: str, tensor: Tensor) -> Spec:
 def contents_of(file: Container) -> Contents:
     """The arrays of a file, none of them decoded yet."""
     if file.version == 1:
-        specs = {name: _storable(name, tensor) for name, tensor in file.tensors.items()}
+        specs = {name: _known(name, tensor) for name, tensor in file.tensors.items()}
         parts = [Part(name, "raw", t.nbytes, None, (name,)) for name, t in file.tensors.items()]
         return Contents(file, specs, tuple(parts))
     specs = {name: _spec(name, word) for name, word in _flattened(file.description)}
@@ -113,6 +113,13 @@ def contents_of(file: Container) -> Contents:
         stored[name] = Stored(tuple(members), [specs[m] for m in members], coding, step)
         parts.append(Part(name, coding, len(file.sections[name]), None, tuple(members)))
     return Contents(file, specs, tuple(parts), Unpacker(stored, file.sections))
+
+
+def _known(name: str, tensor: Tensor) -> Spec:
+    spec = spec_of(tensor)
+    if spec.dtype not in TYPES:
+        raise FormatError(f"{name} is {spec.dtype}; a file holds one of {', '.join(TYPES)}")
+    return spec
 
 
 def _spec(name: str, word: object) -> Spec:
