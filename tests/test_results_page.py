@@ -211,7 +211,7 @@ def test_a_shared_file_counts_if_its_parent_does(results):
 def test_rows_that_are_missing_are_named(results):
     results("subspace", *(subspace_row(seed, 0.95) for seed in range(3)))
     page = headline.headline()
-    short = page.split("Fewer than 3 seeds:")[1].split("\n")[0]
+    short = page.split("**Fewer than 3 seeds**:")[1].split("\n")[0]
     assert "Sharing, mixture (resnet20, cifar10)" in short
     assert f"{METHOD} (resnet18" not in short
     assert f"{METHOD} (resnet20" in short

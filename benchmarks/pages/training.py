@@ -69,7 +69,7 @@ def _goal(found: list[Row]) -> str:
     groups = grouped(last_runs(found, _setting_of), _setting_of)
     names = [_words(key) for key, group in groups.items() if key[1] == 60 and _is_good(group)]
     return (
-        "Of dense VI (Bayes by Backprop or mean-field) was meant after 60 epochs: accuracy "
+        "Our goal for dense VI (Bayes by Backprop or mean-field) after 60 epochs: accuracy "
         f"{100 * MEANT['accuracy']:.1f}, NLL {MEANT['nll']:.2f} and ECE {MEANT['ece']:.2f}; met in "
         f"all three by {' and '.join(names) or 'no line'}."
     )
