@@ -6,9 +6,8 @@
 Each mutation takes a small good file of some family, changes its description (or the bytes of it),
 its coded bytes or its safetensors header, mends the checksum (an attacker can, too), and reads it.
 Anything but a `FormatError` or a model is a finding: it is stored and counted, as are loads that
-take long. With atheris (`pip install atheris`) the bytes are chosen by what they reach in the
-library's code. A file without a finding counts as what `load`
-made of it.
+take long; any other file counts as what `load` made of it. With atheris (`pip install atheris`) the
+bytes are chosen by what they reach in the library's code.
 """
 
 import argparse

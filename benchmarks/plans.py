@@ -246,6 +246,17 @@ _HEADLINE_20 = _ALL_20 + jobs(
     f"{_SMALL_RESNET} --families deterministic mean-field subspace chain --density 0.05",
     "side_by_side", 12, 310, (1, 2),
 )  # fmt: skip
+_DIGITS_20 = jobs(
+    "side_by_side.py --root DATA --files FILES --data mnist --model resnet20 --crop-digits --lr "
+    "0.1 --std-lr 0.01 --beta 0.007 --sparse-beta 0.007 --chain-beta 0.007 --epochs 8 "
+    "--tune-epochs 4 --share-epochs 2 --target-bytes 150000 --chain-bytes 31000",
+    "side_by_side", 23, 500, (0,),
+)  # fmt: skip
+_OTHERS_18 = jobs(
+    "side_by_side.py --root DATA --files FILES --model resnet18 --families mean-field rigl "
+    "subspace spike-slab --density 0.02 0.01 --epochs 60 --weight-decay 0.002 --beta 0.003",
+    "side_by_side", 12, 1000, (0,),
+)  # fmt: skip
 _SPOILT_18 = once(
     "corruptions.py --root DATA --samples 10 --files FILES/subspace-0.1-0.pocket "
     "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
@@ -288,7 +299,7 @@ _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
 
 TABLES = {
     "headline": Table(
-        "meant to have three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
+        "the rows with three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
         (
             *_baseline("deterministic", 200, 130, SEEDS),
             *_subspace(0.05, 0.01),
@@ -336,6 +347,6 @@ TABLES = {
     "peers": Table("other libraries, which must be installed beside ours (peers/compare.py)",
                    _LIBRARIES),
     "side-by-side": Table("every method on the same network, data and epochs",
-                          (*_SIDE_BY_SIDE, *_HEADLINE_20)),
+                          (*_SIDE_BY_SIDE, *_HEADLINE_20, *_DIGITS_20, *_OTHERS_18)),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

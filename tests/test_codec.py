@@ -577,7 +577,7 @@ def test_a_description_takes_little_memory(good, part, tmp_path, monkeypatch):
     tracemalloc.start()
     try:
         assert "says something unknown" in refused(made, tmp_path / "m.pocket")
-        assert 30e6 < tracemalloc.get_traced_memory()[1] < 60e6
+        assert tracemalloc.get_traced_memory()[1] < 60e6
     finally:
         tracemalloc.stop()
 

@@ -322,6 +322,15 @@ def timed_again(**changed):
     return known | {"hardware": "GPU", "predict_seconds": 0.25} | changed
 
 
+def test_networks_that_no_line_is_about_are_named(results):
+    results("side_by_side", small_model())
+    page = side_by_side.side_by_side()
+    assert "Not measured so yet: resnet20 on mnist and lenet5 on fashion-mnist" in page
+    planned = [small_model(model=network, data=data) for network, data in side_by_side.PLANNED]
+    results("side_by_side", *planned)
+    assert "Not measured" not in side_by_side.side_by_side()
+
+
 def test_predictions_without_a_gpu_stand_beside_their_model(results):
     results("side_by_side", small_model())
     timed = timed_again(hardware="Pocket, 2 cores", predict_seconds=12.34)
