@@ -299,7 +299,7 @@ _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
 
 TABLES = {
     "headline": Table(
-        "the rows with three seeds: plain, mean-field, subspace 95%, sharing both ways, the chain",
+        "the first table: plain, mean-field, subspaces, sharing both ways, the chain",
         (
             *_baseline("deterministic", 200, 130, SEEDS),
             *_subspace(0.05, 0.01),
@@ -308,7 +308,9 @@ TABLES = {
             *_CHAIN,
             *_RATE_DISTORTION,
             *_DRAWN,
+            *_ONE_SEED,
             *_HEADLINE_20,
+            *_SHARED_MNIST,
         ),
     ),
     "ssvi-1": Table(
@@ -340,13 +342,14 @@ TABLES = {
     "sharing-7": Table("weight sharing, CIFAR-10 against SVHN", _SHARED_18),
     "sharing-8": Table("the threshold of outliers", _ABLATION),
     "sharing-10": Table("merging", _ABLATION, (_NO_CIFAR_100,)),
-    "spike-slab": Table("accuracy against sparsity, MNIST", _CURVES),
+    "spike-slab": Table("accuracy against sparsity, MNIST", _CURVES,
+                        ("the paper's curves as numbers: none were at hand",)),
     "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
                    (*_CHAIN, *_RATE_DISTORTION)),
     "baselines": Table("what a user would take instead", _BASELINES),
     "peers": Table("other libraries, which must be installed beside ours (peers/compare.py)",
                    _LIBRARIES),
-    "side-by-side": Table("every method on the same network, data and epochs",
+    "side-by-side": Table("every method on the same network, data and epochs; some on ResNet-18",
                           (*_SIDE_BY_SIDE, *_HEADLINE_20, *_DIGITS_20, *_OTHERS_18)),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

@@ -61,8 +61,9 @@ def page() -> str:
         "Commands are run in `benchmarks/` (older ones in the folder above); `a|b` in one stands "
         "for a run with each, `+changes` behind a commit for changes on top of it. Times with a * "
         "were taken beside other work on the same machine, where that was recorded. Of the two "
-        "ways to draw, `lrt` draws outputs and `weight` whole weights (Bayes by Backprop; docs/"
-        "mean-field.md); a network is trained with one and may predict with the other."
+        "ways to draw, `lrt` draws outputs and `weight` whole weights (Bayes by Backprop; "
+        "[mean-field.md](mean-field.md)); a network is trained with one and may predict with the "
+        "other."
     )
     parts = "\n".join([headline(), papers_tables(), *known(*PARTS)])
     return f"# Results\n\n{NOTE}\n\n{about}\n\n{contents(parts)}\n{parts}"

@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "prediction": "convert description dropout elbo ensembles environment estimators layers"
     " posteriors predictive randomness reuse",
     "norms": "elbo ensembles environment estimators posteriors prediction",
+    "noise": "batches description elbo ensembles environment norms prediction",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",
@@ -69,7 +70,7 @@ MAY_IMPORT = {
     " methods optimizers posteriors progress standing",
     "composition": "checkpoints ensembles methods randomness",
     "fitting": "batches checkpoints composition description elbo ensembles environment"
-    " gradients methods norms randomness training",
+    " gradients methods noise norms randomness training",
     "codec": "checkpoints convert description elbo ensembles estimators layers models posteriors",
     "data": "extras progress randomness",
     "extras": "",
@@ -82,13 +83,13 @@ MAY_IMPORT = {
     "flags": "compression",
     "commands": "checkpoints codec composition compression convert data description"
     " ensembles environment evaluation features figures fitting flags flops estimators layers"
-    " extras methods models norms plots prediction predictive progress pruning report tables",
+    " extras methods models noise norms plots prediction predictive progress pruning report tables",
     "cli": " codec commands flags tables",
     "__main__": "cli",
     "models": "",
     "flops": "environment layers methods randomness",
     "": "auditing codec composition convert counting elbo evaluation features figures"
-    " fitting flops methods norms prediction predictive pruning quantization shrinking",
+    " fitting flops methods noise norms prediction predictive pruning quantization shrinking",
 }
 WITHOUT_TORCH = {"errors", "progress"}
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40

@@ -129,6 +129,8 @@ def test_other_runs_do_not_count(results, other):
 def test_sizes_of_two_formats_are_not_mixed(results):
     plain, coded = subspace_row(0, 0.94), subspace_row(1, 0.94, file_bytes=1_100_000)
     results("subspace", plain, coded)
+    assert line_of(headline.headline(), METHOD)[10] == "1,100,000 (of 1)"
+    results("subspace", coded)
     assert line_of(headline.headline(), METHOD)[10] == "1,100,000"
     results("subspace", plain)
     assert line_of(headline.headline(), METHOD)[10] == "8,000,000 (plain)"
@@ -242,6 +244,11 @@ def test_the_readme_shows_the_smallest_file_of_todays_format(results):
     assert "mean of 2 seeds" in said
     assert "| chain, smaller | 200 + 60 + 60 | 95.00 ± 1.00 |" in said
     assert METHOD not in said  # more bytes than its plain numbers: an older format
+    assert "Five plain networks" not in said
+    others = {"row": "deep-ensemble"}
+    results("baselines", baseline_row(0.9) | others, baseline_row(0.95) | others,
+            baseline_row(0.1) | others | {"data": "mnist"}, baseline_row(0.1))  # fmt: skip
+    assert "Five plain networks (60 epochs each) get 95.0% right," in headline.in_short()
 
 
 @pytest.mark.parametrize(
@@ -268,10 +275,17 @@ def test_rows_of_a_small_network_come_from_where_all_methods_are(results):
     assert line_of(headline.headline(), METHOD, "resnet20")[4:6] == ["1", "90.00"]
 
 
+# Settings of a comparison of all methods.
+COMPARED = {
+    "timed_images": 1024, "samples": 30, "beta": 0.1, "sparse_beta": 0.2, "chain_beta": 0.3,
+    "tune_epochs": 4, "share_epochs": 2,
+}  # fmt: skip
+
+
 def test_methods_are_shown_by_network_and_data(results):
     def row(name, data, seed=0, **changed):
         settings = {"epochs": 30, "lr": 0.1, "seeds": [seed], "families": [name]} | changed
-        settings |= {"timed_images": 1024, "samples": 30}
+        settings |= COMPARED
         known = {"row": name, "model": "lenet5", "data": data, "seed": seed, "settings": settings}
         known |= {
             "family": "rigl",
@@ -294,14 +308,15 @@ def test_methods_are_shown_by_network_and_data(results):
     lines = [line for line in digits.splitlines() if line.startswith("| a ")]
     assert ["95.00 ± 5.00" in line for line in lines] == [True, False]  # settings set them apart
     assert ["lr=0.1" in line for line in lines] == [True, False]
-    assert "1,024 images x 30 samples" in digits
+    assert "1,024 images x 30 samples. Beta is 0.1, for subspaces 0.2, for the chain 0.3;" in digits
+    assert " 4 epochs follow after each pruning, 2 after sharing." in digits
     assert "| b |" in digits
     assert "| b |" not in clothes
 
 
 def small_model(**changed):
     """A row of a model, as `side_by_side.py` writes it."""
-    settings = {"epochs": 30, "timed_images": 1024, "samples": 30}
+    settings = {"epochs": 30} | COMPARED
     known = {"row": "a", "model": "lenet5", "data": "mnist", "seed": 0, "settings": settings}
     known |= {
         "family": "rigl",
@@ -322,13 +337,14 @@ def timed_again(**changed):
     return known | {"hardware": "GPU", "predict_seconds": 0.25} | changed
 
 
-def test_networks_that_no_line_is_about_are_named(results):
-    results("side_by_side", small_model())
-    page = side_by_side.side_by_side()
-    assert "Not measured so yet: resnet20 on mnist and lenet5 on fashion-mnist" in page
-    planned = [small_model(model=network, data=data) for network, data in side_by_side.PLANNED]
-    results("side_by_side", *planned)
-    assert "Not measured" not in side_by_side.side_by_side()
+def test_families_that_no_line_is_about_are_named(results):
+    every = [small_model(family=family, row=family) for family in side_by_side.FAMILIES]
+    others = [row | {"data": "fashion-mnist"} for row in every]
+    looked_for = small_model(measured_on="validation", model="mlp")
+    results("side_by_side", *every[:-2], *others, looked_for)
+    digits, clothes, search = side_by_side.side_by_side().split("### ")[1:]
+    assert "Not in this table: spike-slab, chain." in digits
+    assert "Not in this table" not in clothes + search
 
 
 def test_predictions_without_a_gpu_stand_beside_their_model(results):
@@ -348,8 +364,10 @@ def test_predictions_without_a_gpu_stand_beside_their_model(results):
 def test_times_beside_other_work_are_marked_until_there_are_better_ones(results):
     known, timed = small_model(), timed_again()
     results("side_by_side", known)
+    results("prediction", timed | {"predict_seconds": 2.0})
+    assert "| 1 s | 1.000 s |" in side_by_side.side_by_side()
     results("prediction", timed)
-    assert "| 1 s | 1.000 s |" in side_by_side.side_by_side()  # a good time is its own
+    assert "| 1 s | 0.250 s |" in side_by_side.side_by_side()  # the fastest
     results("side_by_side", known | {"beside_other_work": True})
     assert "| 1 s* | 0.250 s |" in side_by_side.side_by_side()
     results("prediction", timed | {"beside_other_work": True})
@@ -541,6 +559,15 @@ def test_lines_of_dense_vi_that_are_as_good_as_meant_are_named(results):
     assert "(beta=0.01 weight_decay=0.002 cutout=True)." in training.baselines()
 
 
+def test_methods_without_the_later_weight_decay_are_named(results):
+    early = {"row": "mc-dropout", "method": {"weight_decay": 0.0005}}
+    later, longer = early | {"method": {"weight_decay": 0.002}}, {"epochs": 200}
+    results("baselines", *(baseline_row(0.94) | row for row in ({}, early, later | longer)))
+    assert "decay of 0.002 that was found later: mc-dropout.\n" in training.baselines()
+    results("baselines", *(baseline_row(0.94) | row for row in ({}, early, later)))
+    assert "found later" not in training.baselines()
+
+
 def test_corruptions_are_means_by_severity_and_by_kind(results):
     def row(corruption, severity, accuracy, file="small-cifar10-a-0.pocket"):
         known = {"file": file, "network": "small", "data": "cifar10", "samples": 10, "bytes": 1234}
@@ -580,4 +607,4 @@ def test_a_shared_network_that_was_repeated_counts_once(results):
     results("sharing", row(0.9, **parent))
     assert "| 2,177,088 (plain) |" in sharing.sharing()
     results("sharing", row(0.9, **parent), row(0.8, seed=1, **parent | {"file_bytes": 463_334}))
-    assert "| 463,334 |" in sharing.sharing()
+    assert "| 463,334 (of 1) |" in sharing.sharing()

@@ -239,9 +239,10 @@ def _step(row: Row) -> str:
 
 
 def mean_bytes(group: Sequence[Row]) -> str:
-    """Mean size of files: of those that are coded, if there are such."""
+    """Mean size of files: of those that are coded, if there are such, and of how many."""
     coded = [row for row in group if is_coded(row)]
-    mark = "" if coded else " (plain)"
+    mark = f" (of {len(coded)})" if len(coded) < len(group) else ""
+    mark = mark if coded else " (plain)"
     return f"{_mean([row['file_bytes'] for row in coded or group]):,.0f}{mark}"
 
 

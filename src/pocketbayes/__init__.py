@@ -55,6 +55,7 @@ _HOME = {
     "predict": "prediction",
     "prune_": "pruning",
     "quantize_": "quantization",
+    "refresh_noise_": "noise",
     "refresh_norms_": "norms",
     "replace_posterior": "convert",
     "save": "codec",
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
         Subspace,
         VariationalDropout,
     )
+    from pocketbayes.noise import refresh_noise_
     from pocketbayes.norms import refresh_norms_
     from pocketbayes.prediction import predict
     from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction

@@ -14,8 +14,8 @@ from pocketbayes.ensembles import members_of
 from pocketbayes.environment import averaged
 from pocketbayes.errors import DataError, require_choice, require_count
 from pocketbayes.estimators import ESTIMATORS
-from pocketbayes.posteriors.table import passes_of, tables_with_passes
-from pocketbayes.prediction import input_batches, ready_to_predict, seeded
+from pocketbayes.posteriors.table import tables_with_passes
+from pocketbayes.prediction import drawing, input_batches
 
 Norms = dict[str, _BatchNorm]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -51,27 +51,25 @@ def refresh_norms_(
     Example:
         >>> refresh_norms_(prune_(model, 0.1), train_loader)
     """
+    require_refreshable(model, loader, batches, estimator)
+    norms = running_norms(model)
+    if not norms:
+        return model
+    device = next(model.parameters()).device
+    with drawing(model, estimator, generator), _begun_anew(norms):
+        _run(members_of(model), islice(input_batches(loader, 256), batches), device)
+        _require_finite(norms)
+    return model
+
+
+def require_refreshable(model: object, loader: object, batches: int, estimator: str | None) -> None:
+    """An error unless something of the model can be estimated anew with these."""
     require_module(model)
     require_count(batches, "batches")
     if estimator is not None:
         require_choice(estimator, "estimator", ESTIMATORS)
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
-    norms = running_norms(model)
-    if not norms:
-        return model
-    device = next(model.parameters()).device
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        ready_to_predict(model, estimator),
-        seeded(generator, device),
-        _begun_anew(norms),
-        passes_of(model),
-    ):
-        _run(members_of(model), islice(input_batches(loader, 256), batches), device)
-        _require_finite(norms)
-    return model
 
 
 def running_norms(model: nn.Module) -> Norms:

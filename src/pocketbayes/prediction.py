@@ -90,16 +90,10 @@ def predict(
     at_once = batch_size or _examples_at_once(model, x, device)
     batches = [x.unsqueeze(0)] if single else input_batches(x, at_once)  # type: ignore[union-attr]
     parts: list[Prediction] = []
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        ready_to_predict(model, estimator),
-        seeded(generator, device),
-        passes_of(model),
-    ):
+    with drawing(model, estimator, generator):
         passes = _passes(model, num_samples, estimator)
         for batch in batches:
-            draws = _draws(passes, batch.to(device))
+            draws = draws_of(passes, batch.to(device))
             if likelihood == "gaussian":
                 parts.append(_value_prediction(draws, noise_log_std(model)))
             else:
@@ -118,7 +112,7 @@ def _passes(model: nn.Module, num_samples: int, estimator: str | None) -> list[n
     return members * math.ceil(num_samples / len(members))
 
 
-def _draws(passes: list[nn.Module], x: Tensor) -> Tensor:
+def draws_of(passes: list[nn.Module], x: Tensor) -> Tensor:
     """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
     outputs, copy = [], x.clone()
     with repeated_input(copy):
@@ -253,6 +247,24 @@ def _lacks_batch(model: nn.Module, x: Tensor) -> bool:
         if isinstance(module, nn.Linear):
             return x.dim() == 1
     return False
+
+
+@contextmanager
+def drawing(
+    model: nn.Module, estimator: str | None, generator: torch.Generator | None
+) -> Iterator[None]:
+    """Where the model draws as it predicts; afterwards its mode is as it was.
+
+    With a generator the global ones are so, too.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        ready_to_predict(model, estimator),
+        seeded(generator, next(model.parameters()).device),
+        passes_of(model),
+    ):
+        yield
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from pocketbayes.evaluation import Record, evaluate
 from pocketbayes.fitting import fit
 from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing
 from pocketbayes.methods.base import unshare_
+from pocketbayes.noise import refresh_noise_
 from pocketbayes.norms import refresh_norms_
 from pocketbayes.pruning import prune_
 
@@ -188,6 +189,7 @@ class Workshop:
         if refresh:
             generator = torch.Generator().manual_seed(self.plan.options.seed)
             refresh_norms_(model, self._loader(), generator=generator)
+            refresh_noise_(model, self._loader(), generator=generator)
         return model, []
 
     def _fine_tuning(self) -> Method:

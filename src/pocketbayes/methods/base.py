@@ -50,13 +50,13 @@ class Beginning:
         mean_gradients: runs once over the data and gives, for each posterior by name, the mean
             over batches of the gradient's absolute value at every mean, averaged over processes.
         memory: tensors to keep for later; see `Moment`.
-        refresh_norms: estimates the statistics of batch norms anew on the training data, the same
-            on every process; does nothing if there are none.
+        refresh: estimates the statistics of batch norms, and then the noise of a regression, anew
+            on the training data, the same on every process; does nothing if there are none.
     """
 
     mean_gradients: Callable[[], Gradients]
     memory: dict[str, Tensor]
-    refresh_norms: Callable[[], None]
+    refresh: Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)

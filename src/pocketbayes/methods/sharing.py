@@ -74,8 +74,8 @@ class Sharing(VariationalMethod):
             after `reassign_every` the code may be a little larger.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
-        refresh_norms: estimate the statistics of batch norms anew once the table is in place, on
-            at most 200 batches: sharing moves what reaches them.
+        refresh_norms: estimate the statistics of batch norms, and the noise of a regression, anew
+            once the table is in place, on at most 200 batches: sharing moves what reaches them.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
         pretrain_lr: learning rate of means there.
         pretrain_std_lr: learning rate of log-stds there.
@@ -172,7 +172,7 @@ class Sharing(VariationalMethod):
             rate = torch.tensor(plan.rate, dtype=torch.float64)
             beginning.memory.update(mean=mean, std=std, rate=rate)
         if self.refresh_norms:
-            beginning.refresh_norms()
+            beginning.refresh()
 
     def _leaving_room(self, whole: int, weights: int) -> "Sharing":
         """The same with what is left of `target_bytes` beside weights that must stay whole."""
