@@ -13,7 +13,7 @@ import yaml
 
 import pocketbayes as pb
 from pocketbayes import cli, compression
-from pocketbayes.commands import compress, opening, train
+from pocketbayes.commands import compress, opening, train, workshop
 from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of
 from pocketbayes.compression import Recipe
 
@@ -385,7 +385,9 @@ def test_more_epochs_are_advised_only_where_they_help(is_ensemble, tmp_path, cap
     assert ("more --epochs" in note) != is_ensemble
 
 
-def test_values_in_their_own_units(compressed, tmp_path, capfd):
+def test_values_in_their_own_units(compressed, tmp_path, monkeypatch):
+    refreshed = []
+    monkeypatch.setattr(workshop, "refresh_noise_", lambda model, *_, **__: refreshed.append(model))
     words = ["--data", "friedman", "--features", "8", "--rows", "400", "--model", "mlp"]
     words += ["--hidden", "16", "--epochs", "3", "--num-samples", "2", "--device", "cpu"]
     assert run_here("train", *words, "--out", tmp_path / "run") == 0
@@ -397,6 +399,7 @@ def test_values_in_their_own_units(compressed, tmp_path, capfd):
     for name in ("rmse", "nll", "coverage_90"):
         assert before[name] == pytest.approx(metrics[name], abs=1e-6)
         assert new["validation"][name] == after[name]
+    assert refreshed  # those that were pruned only
 
 
 def test_help_has_examples(capfd):

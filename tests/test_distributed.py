@@ -96,6 +96,13 @@ def test_processes_agree_on_norms(both):
     assert one["1.num_batches_tracked"] == 6
 
 
+def test_processes_agree_on_the_noise_of_a_regression(both):
+    one, two = both("noise")
+    for name, value in one.items():
+        assert torch.equal(value, two[name]), name
+    torch.testing.assert_close((2 * one["noise_log_std"]).exp(), one["error"])
+
+
 def test_the_command_shares_the_weights_of_a_parent(both, folder):
     """Of a network that two processes trained: see test_cli for how it starts them."""
     for name in ("parent", "child"):

@@ -105,6 +105,18 @@ def norms(folder: Path) -> dict:
     return dict(model.state_dict()) | {"mean": mean.detach()}
 
 
+def noise(folder: Path) -> dict:
+    """The same of a regression: all that the model holds, and what its noise should be."""
+    model, loader = wide()
+    set_estimator(model, "mean")
+    x = loader.dataset.tensors[0]
+    loader = DataLoader(TensorDataset(x, x[:, :3]), batch_size=8, shuffle=True)
+    known = {"epochs": 0, "progress": False, "device": "cpu"}
+    pb.fit(model, loader, pb.Sharing(components=20), likelihood="gaussian", **known)
+    error = (model(x) - x[:, :3]).square().mean(0)
+    return dict(model.state_dict()) | {"error": error.detach()}
+
+
 def command(folder: Path, *words: str) -> dict:
     """The command line in each process, as it starts itself there."""
     sys.argv = ["pocketbayes", *words, "--processes", "2"]
@@ -124,6 +136,7 @@ JOBS = {
     "sent-1.0": (sent, 1.0),
     "shared": (shared,),
     "norms": (norms,),
+    "noise": (noise,),
     "parent": (command, *TRAIN, "--epochs", "2", "--out", "parent"),
     "child": (command, *TRAIN, "--epochs", "1", "--out", "child", "--parent", "parent",
               "--method", "sharing", "--components", "20"),
