@@ -351,8 +351,8 @@ def test_bad_arguments(arguments, message):
 @pytest.mark.parametrize(
     "field",
     [
-        {"beta": -1}, {"beta": float("nan")}, {"lr": "fast"}, {"std_lr": -0.1}, {"warmup": 1.5},
-        {"lr_warmup": 1.0},
+        {"beta": -1}, {"beta": float("nan")}, {"lr": "fast"}, {"std_lr": -0.1}, {"noise_lr": -0.1},
+        {"warmup": 1.5}, {"lr_warmup": 1.0},
         {"optimizer": "lion"}, {"momentum": 1.0}, {"clip_norm": 0}, {"weight_decay": -1},
     ],
 )  # fmt: skip

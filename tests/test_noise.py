@@ -177,6 +177,27 @@ def shared(model, **options):
     return pb.fit(copy.deepcopy(model), curve(), method, **known).model
 
 
+def trained_on(model, **rates):
+    """The noise and the first log-stds after an epoch."""
+    model = copy.deepcopy(model)
+    known = {"likelihood": "gaussian", "epochs": 1, "progress": False, "device": "cpu"}
+    pb.fit(model, curve(), pb.MeanField(**rates), **known)
+    return noise_log_std(model).detach(), next(q for _, q in pb.named_posteriors(model)).log_std
+
+
+def test_it_learns_at_a_rate_of_its_own(trained):
+    noise, stds = trained_on(trained, noise_lr=0.0)
+    assert torch.equal(noise, noise_log_std(trained))
+    assert not torch.equal(stds, next(q for _, q in pb.named_posteriors(trained)).log_std)
+    usual, same_rate, faster = (
+        trained_on(trained, std_lr=0.003, noise_lr=rate)[0] for rate in (None, 0.003, 0.03)
+    )
+    assert torch.equal(usual, same_rate)
+    assert not torch.equal(usual, faster)
+    method = pb.Sharing(pretrain_epochs=1)
+    assert method.stages()[0].noise_rate == method.pretrain_std_lr  # sharing's is for tables
+
+
 def test_intervals_of_a_shared_network_still_cover(trained):
     generator = torch.Generator().manual_seed(0)
     stale, fresh = (

@@ -24,19 +24,22 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
         id(p): p for _, q in named_posteriors(model) for p in q.std_parameters()
     }
     noise = noise_log_std(model)
-    if noise is not None:
-        scales[id(noise)] = noise
+    noises = {} if noise is None else {id(noise): noise}
     located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
     switches = {id(p) for _, q in named_posteriors(model) for p in q.switch_parameters()}
     known = scales.keys() | switches
     means = [p for key, p in located.items() if key not in known and p.requires_grad]
-    rest = [p for p in model.parameters() if id(p) not in located | scales and p.requires_grad]
+    others = located | scales | noises
+    rest = [p for p in model.parameters() if id(p) not in others and p.requires_grad]
     groups = [
         {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.lr},
         {"params": rest, "weight_decay": 0.0, "peak_lr": method.lr},
     ]
-    groups = [group for group in groups if group["params"]]
-    stds = [p for p in scales.values() if p.requires_grad]
+    on_log_scale = [
+        {"params": [p for p in scales.values() if p.requires_grad], "peak_lr": method.std_lr},
+        {"params": [p for p in noises.values() if p.requires_grad], "peak_lr": method.noise_rate},
+    ]
+    groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
     made: list[torch.optim.Optimizer] = []
     if groups and method.optimizer == "adamw":
         made.append(torch.optim.AdamW(groups, lr=method.lr, fused=True))
@@ -47,9 +50,8 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
                 groups, lr=method.lr, momentum=momentum, nesterov=momentum > 0, fused=True
             )
         )
-    if stds:
-        group = {"params": stds, "peak_lr": method.std_lr}
-        made.append(torch.optim.Adam([group], lr=method.std_lr, fused=True))
+    if on_log_scale:
+        made.append(torch.optim.Adam(on_log_scale, lr=method.std_lr, fused=True))
     if not made:
         raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
     return made

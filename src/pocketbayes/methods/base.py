@@ -67,7 +67,8 @@ class Method:
         lr: peak learning rate of means and deterministic parameters; falls as a cosine.
         lr_warmup: share of training over which all learning rates rise linearly to their peak.
         std_lr: peak learning rate of log-stds, which always use Adam: their KL gradient is about
-            beta / N, too small for SGD to feel. Also that of a regression's noise.
+            beta / N, too small for SGD to feel.
+        noise_lr: the same of the log-std of a regression's noise; None: `std_lr`.
         optimizer: "adamw" or "sgd" (with Nesterov momentum), for the means.
         momentum: of SGD.
         weight_decay: on the means of weights only, on top of the KL.
@@ -79,6 +80,7 @@ class Method:
     lr: float = 3e-3
     lr_warmup: float = 0.05
     std_lr: float = 1e-2
+    noise_lr: float | None = None
     optimizer: str = "adamw"
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -88,11 +90,18 @@ class Method:
         kind = type(self).__name__
         for name in ("lr", "std_lr", "weight_decay"):
             require_number(getattr(self, name), f"{kind}.{name}", least=0)
+        if self.noise_lr is not None:
+            require_number(self.noise_lr, f"{kind}.noise_lr", least=0)
         require_number(self.lr_warmup, f"{kind}.lr_warmup", least=0, most=0.9)
         require_number(self.momentum, f"{kind}.momentum", least=0, most=0.9999)
         require_choice(self.optimizer, f"{kind}.optimizer", ("adamw", "sgd"))
         if self.clip_norm is not None:
             require_number(self.clip_norm, f"{kind}.clip_norm", above=0)
+
+    @property
+    def noise_rate(self) -> float:
+        """The peak learning rate of a regression's noise."""
+        return self.std_lr if self.noise_lr is None else self.noise_lr
 
     @property
     def resizes(self) -> bool:

@@ -83,6 +83,7 @@ class Sharing(VariationalMethod):
 
     lr: float = 1e-4
     std_lr: float = 1e-3
+    noise_lr: float | None = 3e-2
     warmup: float = 0.0
     components: int = 2000
     objective: str = "mixture"
@@ -136,12 +137,9 @@ class Sharing(VariationalMethod):
         if self.pretrain_epochs == 0:
             return None
         taken = {f.name: getattr(self, f.name) for f in fields(MeanField)}
-        rates = {"lr": self.pretrain_lr, "std_lr": self.pretrain_std_lr, "warmup": 0.5}
-        return (
-            MeanField(**(taken | rates)),
-            self.pretrain_epochs,
-            replace(self, pretrain_epochs=0),
-        )
+        taken |= {"lr": self.pretrain_lr, "std_lr": self.pretrain_std_lr, "noise_lr": None}
+        first = MeanField(**(taken | {"warmup": 0.5}))
+        return first, self.pretrain_epochs, replace(self, pretrain_epochs=0)
 
     def start(self, model: nn.Module) -> None:
         """Gives every weight a Gaussian of its own."""
