@@ -267,16 +267,10 @@ _SPOILT_20 = (
     *once(f"corruptions.py --root DATA --samples 10 --files {' '.join(_SPOILT_20_FILES)}",
           "corruptions", 456, 150),
 )  # fmt: skip
-UNFIT = {"bostonHousing": 1}  # chains that no table makes as small as is asked for: no row
 _REGRESSIONS = tuple(
     job
     for name in UCI_SETS
-    for job in once(
-        f"side_by_side_uci.py --root DATA --sets {name}",
-        "side_by_side_uci",
-        69 - UNFIT.get(name, 0),
-        750,
-    )
+    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 69, 750)
 )
 _PEERS = "peers/compare.py --root DATA"
 _DIGIT_PEERS = f"{_PEERS} --data mnist --model mlp --epochs 20 --beta 0.03 --prior-std 0.2"

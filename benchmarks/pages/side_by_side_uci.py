@@ -39,16 +39,17 @@ def _about(found: list[Row]) -> str:
         "for. A table is shared only where a file of the wanted size exists. A prediction is that "
         f"of 1,024 rows x {settings['samples']} samples on one core; times were taken with both "
         "cores busy. RMSE and NLL are in the target's own units, mean and standard error over "
-        "splits. Deterministic networks have a noise that was fitted in training.\n"
+        "splits. Deterministic networks have a noise that was fitted in training. Files of commits "
+        "before 06d5e31 are of version 2 of the format, and a little larger.\n"
     )
 
 
 def _parts(found: list[Row], where: str) -> list[str]:
     """Of a run that was repeated, the last counts."""
-    last = {(_kind(row), row["set"], row["split"]): row for row in found}
-    kinds = grouped(list(last.values()), _kind)
+    last = list({(_kind(row), row["set"], row["split"]): row for row in found}.values())
+    kinds = grouped(last, _kind)
     return [
-        f"On {hardware(found)}.\n\n{origins(found)}\n{_summary(kinds)}",
+        f"{origins(last)}\n{_summary(kinds)}",
         f"### NLL{where}\n\n" + _figure(kinds, "nll"),
         f"### RMSE{where}\n\n" + _figure(kinds, "rmse"),
     ]
@@ -80,7 +81,7 @@ def _summary(kinds: dict[Kind, list[Row]]) -> str:
     head = [
         "method", "prediction", "sets x splits", f"rank of {len(kinds)}, NLL",
         f"rank of {len(kinds)}, RMSE", "coverage", "weights", "file, bytes", "training",
-        "a prediction",
+        "a prediction", "machine",
     ]  # fmt: skip
     ranks = [mean_ranks(kinds, name) for name in ("nll", "rmse")]
     lines = [
@@ -88,7 +89,7 @@ def _summary(kinds: dict[Kind, list[Row]]) -> str:
             *_named(kind, kinds), _count(group), *(f"{rank[kind]:.1f}" for rank in ranks),
             f"{mean_of(group, 'coverage_90'):.3f}", f"{mean_of(group, 'active_weights'):,.0f}",
             f"{mean_of(group, 'file_bytes'):,.0f}", f"{mean_of(group, 'train_seconds'):.0f} s",
-            f"{mean_of(group, 'predict_seconds'):.3f} s",
+            f"{mean_of(group, 'predict_seconds'):.3f} s", hardware(group),
         ]
         for kind, group in kinds.items()
     ]  # fmt: skip
