@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "prediction": "convert description dropout elbo ensembles environment estimators layers"
     " posteriors predictive randomness reuse",
     "norms": "elbo ensembles environment estimators posteriors prediction",
-    "noise": "batches description elbo ensembles environment norms prediction",
+    "noise": "batches description elbo environment norms prediction",
     "evaluation": "batches convert elbo layers metrics prediction predictive",
     "counting": "codebooks convert posteriors",
     "quantization": "convert posteriors",

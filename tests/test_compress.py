@@ -9,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
 import pocketbayes as pb
@@ -16,6 +17,7 @@ from pocketbayes import cli, compression
 from pocketbayes.commands import compress, opening, train, workshop
 from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of
 from pocketbayes.compression import Recipe
+from pocketbayes.description import add_noise_parameter, noise_log_std
 
 FAST = ["--components", "8", "--num-samples", "2", "--device", "cpu"]
 
@@ -400,6 +402,31 @@ def test_values_in_their_own_units(compressed, tmp_path, monkeypatch):
         assert before[name] == pytest.approx(metrics[name], abs=1e-6)
         assert new["validation"][name] == after[name]
     assert refreshed  # those that were pruned only
+
+
+class Refreshing(Workshop):
+    """A workshop for a regression, in which nothing is trained."""
+
+    def _loader(self):
+        x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+        return [(x, x[:, :1])]
+
+    def _trained(self, model, method, epochs):
+        return [{"noise": noise_log_std(model).item()}]
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_a_pruned_regression_has_a_noise_that_fits_before_it_is_trained_on(tmp_path, epochs):
+    model = pb.bayesianize_(torch.nn.Linear(4, 1), std_init=1e-4)
+    add_noise_parameter(model, (1,))
+    noise_log_std(model).data.fill_(-7.0)
+    plan = SimpleNamespace(options=SimpleNamespace(seed=0), method=None)
+    traits = compression.Traits(True, False, False, True, density=1.0)
+    shop = Refreshing(model, tmp_path, plan, None, None, tmp_path, 4500, traits, 0.003)
+    made, history = shop._made(Recipe(0.03, density=0.5, knob="density"), epochs)
+    assert noise_log_std(model) == -7
+    assert noise_log_std(made) > -3
+    assert history == [{"noise": noise_log_std(made).item()}] * epochs
 
 
 def test_help_has_examples(capfd):

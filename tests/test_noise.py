@@ -37,7 +37,7 @@ def in_parts(x, y, cut=60):
 
 
 def variance(model):
-    return (2 * noise_log_std(model).detach()).exp()
+    return (2 * noise_log_std(model).detach().float()).exp()
 
 
 def same(a, b):
@@ -113,11 +113,55 @@ def test_a_classifier_is_left_as_it_is():
     assert same(before, model.state_dict())
 
 
-def test_a_perfect_fit_has_a_finite_noise():
-    model, (x, _) = regression(estimator="mean"), data()
+def test_a_regression_that_became_a_classifier_is_left_as_it_is():
+    model, (x, _) = regression(outputs=3), data(64)
+    known = {"epochs": 0, "progress": False, "device": "cpu", "likelihood": "categorical"}
+    labels = DataLoader(TensorDataset(x, x.argmax(1)), 32)
+    pb.fit(model, labels, pb.Sharing(components=4, least_members=1), **known)
+    assert torch.equal(noise_log_std(model), torch.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_perfect_fit_has_a_finite_noise(dtype):
+    model, (x, _) = regression(estimator="mean").to(dtype), data()
+    x = x.to(dtype)
     pb.refresh_noise_(model, [(x, pb.predict(model, x, estimator="mean").mean)])
+    average_noise_(model)
     assert noise_log_std(model).isfinite().all()
     assert variance(model).max() < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_many_examples_add_up_in_half_precision(dtype):
+    model, (x, y) = regression(estimator="mean").to(dtype), data(20_000)
+    exact = pb.refresh_noise_(regression(estimator="mean"), [(x, 10 * y)])
+    pb.refresh_noise_(model, DataLoader(TensorDataset(x.to(dtype), 10 * y), 100))
+    torch.testing.assert_close(
+        noise_log_std(model).float(), noise_log_std(exact), atol=0.02, rtol=0
+    )
+
+
+def test_whole_weights_are_drawn_more_than_once_for_a_batch():
+    """The mean of 8 draws: its std over seeds is below half of a single draw's."""
+    model, (x, y) = regression(1, std=0.7, estimator="weight"), data(64, 1)
+    y = torch.zeros_like(y)
+
+    def found(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return variance(pb.refresh_noise_(model, [(x, y)], generator=generator))
+
+    def single(seed):
+        torch.manual_seed(seed)
+        return pb.predict(model, x, 1).mean.square().mean()
+
+    spread = [torch.stack([f(s).reshape(()) for s in range(60)]).std() for f in (found, single)]
+    assert spread[0] < spread[1] / 2
+
+
+def test_truths_are_numbers():
+    model, (x, y) = regression(estimator="mean"), data()
+    other = pb.refresh_noise_(copy.deepcopy(model), [(x, (y > 0).float())])
+    assert torch.equal(variance(pb.refresh_noise_(model, [(x, y > 0)])), variance(other))
 
 
 X, Y = data(8)
@@ -131,6 +175,7 @@ X, Y = data(8)
         ([(X, Y), (X, Y * math.inf)], "NaN or infinite"),
         ([(X, Y), (X[:, :2], Y)], "shape"),
         ([(X, Y[:, :1])], "target"),
+        ([(X[:, :1].expand(8, 3)[:, None], Y[:, None])], "its noise"),
         ([X], "pairs"),
         ([{"x": X}], "dict"),
         (7, "int"),
@@ -206,3 +251,9 @@ def test_intervals_of_a_shared_network_still_cover(trained):
     )
     assert stale.coverage_90 < 0.7 < 0.85 < fresh.coverage_90
     assert fresh.nll < stale.nll - 0.5
+
+
+def test_a_frozen_noise_is_kept(trained):
+    model = copy.deepcopy(trained)
+    noise_log_std(model).requires_grad_(False)
+    assert torch.equal(noise_log_std(shared(model)), noise_log_std(trained))

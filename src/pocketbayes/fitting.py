@@ -39,7 +39,7 @@ from pocketbayes.errors import (
 )
 from pocketbayes.gradients import mean_sizes
 from pocketbayes.methods import Beginning, DeepEnsemble, MeanField, Method
-from pocketbayes.noise import average_noise_, refresh_noise_
+from pocketbayes.noise import average_noise_, noise_in_use, refresh_noise_
 from pocketbayes.norms import average_norms_, refresh_norms_, running_norms
 from pocketbayes.randomness import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training import Run, Settings
@@ -172,13 +172,16 @@ def _begin(
             return mean_sizes(Objective(model, settings.likelihood), pairs())
 
     def refresh() -> None:
-        if running_norms(model) or noise_log_std(model) is not None:
+        noise = noise_in_use(model)
+        learns_noise = noise is not None and noise.requires_grad
+        if running_norms(model) or learns_noise:
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
             average_norms_(model)
-            refresh_noise_(model, pairs())
-            average_noise_(model)
+            if learns_noise:
+                refresh_noise_(model, pairs())
+                average_noise_(model)
 
     memory: dict[str, Tensor] = {}
     settings.method.begin(model, Beginning(mean_gradients, memory, refresh))

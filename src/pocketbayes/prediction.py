@@ -91,7 +91,7 @@ def predict(
     batches = [x.unsqueeze(0)] if single else input_batches(x, at_once)  # type: ignore[union-attr]
     parts: list[Prediction] = []
     with drawing(model, estimator, generator):
-        passes = _passes(model, num_samples, estimator)
+        passes = networks_to_run(model, num_samples, estimator)
         for batch in batches:
             draws = draws_of(passes, batch.to(device))
             if likelihood == "gaussian":
@@ -103,7 +103,7 @@ def predict(
     return _joined(parts, single)
 
 
-def _passes(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
+def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
     """The network to run for each draw; members of an ensemble take turns, all equally often."""
     members = members_of(model)
     random = any(posterior.is_random for _, posterior in named_posteriors(model))

@@ -184,13 +184,11 @@ class Workshop:
         pruned_to(model, recipe.density)
         if recipe.entries is not None:
             return model, self._trained(model, self.sharing(recipe, refresh), epochs)
-        if epochs:
-            return model, self._trained(model, self._fine_tuning(), epochs)
         if refresh:
             generator = torch.Generator().manual_seed(self.plan.options.seed)
             refresh_norms_(model, self._loader(), generator=generator)
             refresh_noise_(model, self._loader(), generator=generator)
-        return model, []
+        return model, self._trained(model, self._fine_tuning(), epochs) if epochs else []
 
     def _fine_tuning(self) -> Method:
         """What trains on a model that was pruned only."""

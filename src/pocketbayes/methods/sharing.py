@@ -75,7 +75,8 @@ class Sharing(VariationalMethod):
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
         refresh_norms: estimate the statistics of batch norms, and the noise of a regression, anew
-            once the table is in place, on at most 200 batches: sharing moves what reaches them.
+            once the table is in place, on at most 200 batches: sharing moves what reaches them. A
+            noise that is frozen stays as it is.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
         pretrain_lr: learning rate of means there.
         pretrain_std_lr: learning rate of log-stds there.
