@@ -64,11 +64,6 @@ def _subspace(density: float, beta: float, seeds: tuple[int, ...] = SEEDS) -> tu
     return jobs(f"subspace.py --root DATA {words}", "subspace", 2, 200, seeds)
 
 
-def _baseline(row: str, epochs: int, seconds: float, seeds: tuple[int, ...]) -> tuple[Job, ...]:
-    command = f"baselines.py --root DATA --methods {row} --epochs {epochs} --weight-decay 0.002"
-    return jobs(command, "baselines", 1, seconds, seeds)
-
-
 def _chain(seed: int) -> tuple[Job, ...]:
     """Sparse subspace, pruned twice, shared: one file after the other."""
     parent = "--parent subspace --density 0.1 --epochs 200 --beta 0.004 --weight-decay 0.002"
@@ -179,12 +174,27 @@ _FIRST_STDS = jobs(
     200,
     (0,),
 )
+_PLAIN = jobs(
+    "baselines.py --root DATA --methods deterministic --epochs 200 --weight-decay 0.002",
+    "baselines", 1, 130,
+)  # fmt: skip
 _CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
 _RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
+_LARGE = (
+    "side_by_side.py --root DATA --files FILES --model resnet18 --epochs 60 --weight-decay 0.002 "
+    "--beta 0.003 --families"
+)
+_ALL_18 = tuple(
+    job
+    for family, rows, seconds in (
+        ("deterministic", 1, 90), ("mc-dropout", 1, 75), ("deep-ensemble", 1, 280),
+        ("bayes-by-backprop", 1, 130), ("mean-field", 6, 560), ("rigl", 1, 110),
+        ("subspace", 8, 420), ("spike-slab", 1, 300), ("chain", 3, 490),
+    )
+    for job in jobs(f"{_LARGE} {family}", "side_by_side", rows, seconds, (0,))
+)  # fmt: skip
 _BASELINES = (
-    *_baseline("deterministic", 200, 130, SEEDS),
-    *_baseline("deep-ensemble", 60, 200, (0,)),
-    *_baseline("mc-dropout", 60, 60, (0,)),
+    *_PLAIN,
     *jobs(
         "baselines.py --root DATA --methods bayes-by-backprop --epochs 60 --std-init 0.002 --beta "
         "0.01 --weight-decay 0.002",
@@ -192,17 +202,10 @@ _BASELINES = (
         1,
         70,
     ),
-    *jobs(
-        "baselines.py --root DATA --methods mean-field --epochs 60 --beta 0.003 --weight-decay "
-        "0.002",
-        "baselines",
-        1,
-        140,
-        (0,),
-    ),
     *_RATE_DISTORTION,
     *_DRAWN,
     *_ONE_SEED,
+    *_ALL_18,
 )
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "
@@ -252,11 +255,6 @@ _DIGITS_20 = jobs(
     "--tune-epochs 4 --share-epochs 2 --target-bytes 150000 --chain-bytes 31000",
     "side_by_side", 23, 500, (0,),
 )  # fmt: skip
-_OTHERS_18 = jobs(
-    "side_by_side.py --root DATA --files FILES --model resnet18 --families mean-field rigl "
-    "subspace spike-slab --density 0.02 0.01 --epochs 60 --weight-decay 0.002 --beta 0.003",
-    "side_by_side", 12, 1000, (0,),
-)  # fmt: skip
 _SPOILT_18 = once(
     "corruptions.py --root DATA --samples 10 --files FILES/subspace-0.1-0.pocket "
     "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
@@ -295,7 +293,7 @@ TABLES = {
     "headline": Table(
         "the first table: plain, mean-field, subspaces, sharing both ways, the chain",
         (
-            *_baseline("deterministic", 200, 130, SEEDS),
+            *_PLAIN,
             *_subspace(0.05, 0.01),
             *_SHARED_18,
             *_SHARED_20,
@@ -343,7 +341,7 @@ TABLES = {
     "baselines": Table("what a user would take instead", _BASELINES),
     "peers": Table("other libraries, which must be installed beside ours (peers/compare.py)",
                    _LIBRARIES),
-    "side-by-side": Table("every method on the same network, data and epochs; some on ResNet-18",
-                          (*_SIDE_BY_SIDE, *_HEADLINE_20, *_DIGITS_20, *_OTHERS_18)),
+    "side-by-side": Table("every method on the same network, data and epochs",
+                          (*_SIDE_BY_SIDE, *_HEADLINE_20, *_DIGITS_20, *_ALL_18)),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

@@ -140,15 +140,22 @@ def is_done(job: Job) -> bool:
     script, arguments = understood(job.words)
     found = set()
     for row in rows_of(job.table):
-        if row.get("set") not in (None, *job.words):  # each job has its own
-            continue
-        if script == "compare.py" and "--rows" in job.words and row["row"] not in job.words:
+        if not is_part(row, job, script):
             continue
         made_by, others = understood(shlex.split(row["command"])[1:])
         seed = row.get("seed", row.get("settings", {}).get("seed", 0))
         if (made_by, others, seed) == (script, arguments, job.seed):
             found.add(told(row, varied(job.words)))
     return len(found) >= job.rows
+
+
+def is_part(row: dict[str, Any], job: Job, script: str) -> bool:
+    """Whether a row is of the sets, families or, among libraries, rows that a job names."""
+    if row.get("set") not in (None, *job.words):  # each job has its own
+        return False
+    if "--families" in job.words and row.get("family") not in job.words:
+        return False
+    return script != "compare.py" or "--rows" not in job.words or row["row"] in job.words
 
 
 def varied(words: Sequence[str]) -> list[str]:

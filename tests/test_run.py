@@ -106,6 +106,16 @@ def test_models_are_known_by_name_wherever_they_lie(results):
     assert not run.is_done(job("x.py --compress FILES/a-1.pocket"))
 
 
+def test_a_job_of_some_families_asks_for_rows_of_these(results):
+    made = {"command": "python side_by_side.py --lr 1 --families a b"}
+    results(*(made | {"family": name, "row": row} for name, row in ("ax", "ay", "bz")))
+    assert run.is_done(job("side_by_side.py --lr 1 --families a", rows=2))
+    assert run.is_done(job("side_by_side.py --lr 1 --families a b", rows=3))
+    assert not run.is_done(job("side_by_side.py --lr 1 --families b", rows=2))
+    assert not run.is_done(job("side_by_side.py --lr 1 --families c"))
+    assert run.is_done(job("side_by_side.py --lr 1", rows=3))
+
+
 def test_only_what_is_missing_is_run(results, monkeypatch, capsys, tmp_path):
     results({"command": "python x.py --lr 1", "seed": 0})
     ran = []

@@ -43,8 +43,8 @@ def side_by_side() -> str:
         "the format are the same models, bit by bit, saved again; files measured on the test set "
         "that have no size there were written so at once. Out of distribution is SVHN for "
         "CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are named where they differ "
-        "between lines, and were looked for only where that is shown, here or below. ResNet-18's "
-        "other methods and densities are in the sections below, with settings of their own.\n",
+        "between lines, and were looked for only where that is shown, here or below. ResNet-18 "
+        "that was trained longer is in the sections below, with settings of its own.\n",
         *_parts(test),
     ]
     if validation:
