@@ -180,19 +180,20 @@ _PLAIN = jobs(
 )  # fmt: skip
 _CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
 _RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
-_LARGE = (
+_RESNET_18 = (
     "side_by_side.py --root DATA --files FILES --model resnet18 --epochs 60 --weight-decay 0.002 "
-    "--beta 0.003 --families"
+    "--beta 0.003"
 )
-_ALL_18 = tuple(
-    job
+_BY_FAMILY_18 = {
+    family: jobs(f"{_RESNET_18} --families {family}", "side_by_side", rows, seconds, (0,))
     for family, rows, seconds in (
         ("deterministic", 1, 90), ("mc-dropout", 1, 75), ("deep-ensemble", 1, 280),
         ("bayes-by-backprop", 1, 130), ("mean-field", 6, 560), ("rigl", 1, 110),
         ("subspace", 8, 420), ("spike-slab", 1, 300), ("chain", 3, 490),
     )
-    for job in jobs(f"{_LARGE} {family}", "side_by_side", rows, seconds, (0,))
-)  # fmt: skip
+}  # fmt: skip
+_ALL_18 = tuple(job for jobs_of in _BY_FAMILY_18.values() for job in jobs_of)
+_INSTEAD = ("deterministic", "mc-dropout", "deep-ensemble", "bayes-by-backprop", "mean-field")
 _BASELINES = (
     *_PLAIN,
     *jobs(
@@ -205,7 +206,7 @@ _BASELINES = (
     *_RATE_DISTORTION,
     *_DRAWN,
     *_ONE_SEED,
-    *_ALL_18,
+    *(job for family in _INSTEAD for job in _BY_FAMILY_18[family]),
 )
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "

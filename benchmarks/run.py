@@ -2,7 +2,7 @@
 
     python benchmarks/run.py --list
     python benchmarks/run.py ssvi-1 chain --root DATA --files FOLDER
-    python benchmarks/run.py headline --root DATA --files FOLDER --seconds 540
+    python benchmarks/run.py headline --root DATA --files FOLDER --seconds 600
 
 A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS
 hold all rows of that script, those arguments and that seed, whichever command line made them; so a
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -151,17 +152,24 @@ def is_done(job: Job) -> bool:
 
 def is_part(row: dict[str, Any], job: Job, script: str) -> bool:
     """Whether a row is of the sets, families or, among libraries, rows that a job names."""
-    if row.get("set") not in (None, *job.words):  # each job has its own
-        return False
-    if "--families" in job.words and row.get("family") not in job.words:
-        return False
-    return script != "compare.py" or "--rows" not in job.words or row["row"] in job.words
+    keys = {"--sets": "set", "--families": "family"}
+    if script == "compare.py":
+        keys["--rows"] = "row"
+    named = {key: words_after(flag, job.words) for flag, key in keys.items()}
+    return all(row.get(key) in words for key, words in named.items() if words)
+
+
+def words_after(flag: str, words: Sequence[str]) -> list[str]:
+    """The values of an option."""
+    if flag not in words:
+        return []
+    after = words[words.index(flag) + 1 :]
+    return list(takewhile(lambda word: not word.startswith("--"), after))
 
 
 def varied(words: Sequence[str]) -> list[str]:
     """Settings that a job with --vary changes."""
-    changes = words[words.index("--vary") + 1 :] if "--vary" in words else ()
-    pairs = (pair for word in changes for pair in word.split() if "=" in pair)
+    pairs = (pair for word in words_after("--vary", words) for pair in word.split() if "=" in pair)
     return sorted({pair.partition("=")[0] for pair in pairs})
 
 

@@ -248,7 +248,10 @@ def test_the_readme_shows_the_smallest_file_of_todays_format(results):
     others = {"row": "deep-ensemble"}
     results("baselines", baseline_row(0.9) | others, baseline_row(0.95) | others,
             baseline_row(0.1) | others | {"data": "mnist"}, baseline_row(0.1))  # fmt: skip
-    assert "Five plain networks (60 epochs each) get 95.0% right," in headline.in_short()
+    assert "Five plain networks (60 epochs each, one seed) get 95.0% right," in headline.in_short()
+    alike = small_model(family="deep-ensemble", model="resnet18", data="cifar10", accuracy=0.96)
+    results("side_by_side", alike, alike | {"model": "resnet20", "accuracy": 0.1})
+    assert "Five plain networks (30 epochs each, one seed) get 96.0% right," in headline.in_short()
 
 
 @pytest.mark.parametrize(
@@ -308,8 +311,9 @@ def test_methods_are_shown_by_network_and_data(results):
     lines = [line for line in digits.splitlines() if line.startswith("| a ")]
     assert ["95.00 ± 5.00" in line for line in lines] == [True, False]  # settings set them apart
     assert ["lr=0.1" in line for line in lines] == [True, False]
-    assert "1,024 images x 30 samples. Beta is 0.1, for subspaces 0.2, for the chain 0.3;" in digits
-    assert " 4 epochs follow after each pruning, 2 after sharing." in digits
+    assert "1,024 images x 30 samples. Of what was run again with the same seed (1 lines)" in digits
+    assert "accuracy differed by up to 90.00." in digits
+    assert "run again" not in clothes
     assert "| b |" in digits
     assert "| b |" not in clothes
 
@@ -335,6 +339,39 @@ def timed_again(**changed):
     known = {"file": "a.pocket", "file_bytes": 9, "estimator": "lrt", "images": 1024, "samples": 30}
     known |= {"model": "lenet5", "command": "python prediction.py", "commit": "c"}
     return known | {"hardware": "GPU", "predict_seconds": 0.25} | changed
+
+
+def test_settings_of_all_lines_are_named_where_a_family_has_them(results):
+    def said(*families, **changed):
+        known = small_model()
+        results("side_by_side", *(
+            known | {"family": name, "row": name, "settings": known["settings"] | more}
+            for name, more in zip(families, [{}, changed], strict=False)
+        ))  # fmt: skip
+        return side_by_side.side_by_side().split("30 samples.")[1].split(" Not in")[0]
+
+    epochs = " Epochs after each pruning: 4, after sharing: 2."
+    after = " Beta is 0.1, for subspaces 0.2, for the chain after that 0.3."
+    assert said("mean-field", "chain") == after + epochs
+    assert said("rigl") == ""
+    assert said("bayes-by-backprop") == " Beta is 0.1."
+    assert said("mean-field", "bayes-by-backprop", beta=0.7) == epochs
+
+
+def test_methods_with_the_later_weight_decay_are_found_where_they_are(results):
+    earlier = baseline_row(0.9) | {"method": {"weight_decay": 0.0005}}
+    rows = [earlier | {"row": name} for name in ("deep-ensemble", "mc-dropout")]
+    longer = rows[0] | {"method": {"weight_decay": 0.002}, "epochs": 200}
+    results("baselines", *rows, longer)
+    assert "search chose, not measured: deep-ensemble, mc-dropout." in training.baselines()
+    settings = {"epochs": 60, "weight_decay": 0.002} | COMPARED
+    above = small_model(family="mc-dropout", model="resnet18", data="cifar10", settings=settings)
+    others = (above | {"settings": settings | {"epochs": 30}}, above | {"model": "resnet20"})
+    results("side_by_side", *(row | {"family": "deep-ensemble"} for row in others), above)
+    said = training.baselines()
+    assert "(#every-method-on-the-same-work): mc-dropout; not measured: deep-ensemble." in said
+    results("baselines", rows[0] | {"method": {"weight_decay": 0.002}}, rows[1])
+    assert "not measured" not in training.baselines()
 
 
 def test_families_that_no_line_is_about_are_named(results):
@@ -557,15 +594,6 @@ def test_lines_of_dense_vi_that_are_as_good_as_meant_are_named(results):
     assert named in training.baselines()
     results("baselines", baseline_row(0.94, cutout=True))
     assert "(beta=0.01 weight_decay=0.002 cutout=True)." in training.baselines()
-
-
-def test_methods_without_the_later_weight_decay_are_named(results):
-    early = {"row": "mc-dropout", "method": {"weight_decay": 0.0005}}
-    later, longer = early | {"method": {"weight_decay": 0.002}}, {"epochs": 200}
-    results("baselines", *(baseline_row(0.94) | row for row in ({}, early, later | longer)))
-    assert "decay of 0.002 that was found later: mc-dropout.\n" in training.baselines()
-    results("baselines", *(baseline_row(0.94) | row for row in ({}, early, later)))
-    assert "found later" not in training.baselines()
 
 
 def test_corruptions_are_means_by_severity_and_by_kind(results):

@@ -60,7 +60,8 @@ def baselines() -> str:
         f"{found[0]['torch']}, compilation included in the time. MC dropout has rate 0.1 and 30 "
         "draws, the ensemble five members; Bayes by Backprop draws whole weights in training and "
         "prediction, mean-field is local reparameterisation; stds begin at 0.001 where nothing "
-        "else is said. SVHN as below. Files of 44.7, 89.4 and 223.8 MB are of an older format. "
+        "else is said. SVHN is that of [dense VI](#dense-mean-field-vi-cifar-10). Files of 44.7, "
+        "89.4 and 223.8 MB are of an older format. "
         f"{_goal(found)}{_with_later_decay(found)}\n\n"
         f"{origins(found)}\n{_compared(found)}" + "".join(known(baselines_search))
     )
@@ -82,12 +83,17 @@ def _with_later_decay(found: list[Row]) -> str:
     brief = [row for row in found if row["epochs"] == BRIEF]
     here = {row["row"] for row in brief if row["method"]["weight_decay"] == LATER_DECAY}
     names = [name for name in dict.fromkeys(row["row"] for row in brief) if name not in here]
-    above = [name for name in names if name in _methods_above()]
-    nowhere = [name for name in names if name not in above]
-    later = f"after {BRIEF} epochs with the weight decay of {LATER_DECAY} that was found later"
-    return f" Not here but among all methods above, {later}: {', '.join(above)}." * bool(
-        above
-    ) + f" In no table {later}: {', '.join(nowhere)}." * bool(nowhere)
+    known = _methods_above()
+    above = ", ".join(name for name in names if name in known)
+    nowhere = ", ".join(name for name in names if name not in known)
+    section = "[Every method on the same work](#every-method-on-the-same-work)"
+    parts = [f"in {section}: {above}"] * bool(above) + [f"not measured: {nowhere}"] * bool(nowhere)
+    if not parts:
+        return ""
+    return (
+        f" On the test set after {BRIEF} epochs with weight decay {LATER_DECAY}, which a later "
+        f"search chose, {'; '.join(parts)}."
+    )
 
 
 def _methods_above() -> set[str]:
