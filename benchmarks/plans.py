@@ -1,6 +1,7 @@
 """Which runs make which table, the papers' and our own; searches are in results/*_search.jsonl."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from uci_sets import UCI_SETS
@@ -102,15 +103,12 @@ _WITH_DRAWS = (
     "--beta 0.003"
 )
 _CUTOUT = "--lr 0.4 --weight-decay 0.001 --cutout"
+_LARGER_STEPS = "--lr 0.4 --weight-decay 0.0005"
 _DRAWN = (
     *jobs(f"{_WITH_DRAWS} --weight-decay 0.002", "sizes", 2, 170),
+    *jobs(f"{_WITH_DRAWS} {_LARGER_STEPS}", "sizes", 2, 180),
     *jobs(f"{_WITH_DRAWS} {_CUTOUT}", "sizes", 2, 180),
 )
-_ONE_SEED = (
-    *jobs(f"{_WITH_DRAWS} --lr 0.4 --weight-decay 0.0005", "sizes", 2, 180, (0,)),
-    *jobs(f"baselines.py --root DATA --methods deterministic --epochs 200 {_CUTOUT}", "baselines",
-          1, 165, (0,)),
-)  # fmt: skip
 _RESNET20 = (
     "sharing.py --root DATA --model resnet20 --weights DATA/weights/cifar10_resnet20.safetensors "
     "--normalize imagenet --pretrain-epochs 60 --lr 0.1 --beta 0.025 --std-lr 0.01 "
@@ -174,21 +172,49 @@ _FIRST_STDS = jobs(
     200,
     (0,),
 )
-_PLAIN = jobs(
-    "baselines.py --root DATA --methods deterministic --epochs 200 --weight-decay 0.002",
-    "baselines", 1, 130,
-)  # fmt: skip
+_PLAINLY = "baselines.py --root DATA --methods deterministic --epochs 200"
+_PLAIN = (
+    *jobs(f"{_PLAINLY} --weight-decay 0.002", "baselines", 1, 130),
+    *jobs(f"{_PLAINLY} {_CUTOUT}", "baselines", 1, 165),
+)
 _CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
 _RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
 _RESNET_18 = (
     "side_by_side.py --root DATA --files FILES --model resnet18 --epochs 60 --weight-decay 0.002 "
     "--beta 0.003"
 )
+_SPOILT_BESIDE = {
+    "deterministic": ("deterministic",),
+    "deep-ensemble": ("ensemble-of-5",),
+    "mean-field": ("mean-field", "mean-field-shared-rate-distortion"),
+    "subspace": ("subspace-0.05",),
+    "chain": ("chain-shared",),
+}
+
+
+def _beside(model: str, families: Iterable[str]) -> tuple[str, ...]:
+    """Files of these families whose networks are shown spoiled images."""
+    names = (name for family in families for name in _SPOILT_BESIDE.get(family, ()))
+    return tuple(f"FILES/{model}-cifar10-{name}-0.pocket" for name in names)
+
+
+def _spoilt(files: tuple[str, ...], seconds: float) -> tuple[Job, ...]:
+    """The 15 corruptions at five severities, and none."""
+    command = f"corruptions.py --root DATA --samples 10 --files {' '.join(files)}"
+    return once(command, "corruptions", 76 * len(files), seconds)
+
+
+def _family_18(family: str, rows: int, seconds: float) -> tuple[Job, ...]:
+    """One family of ResNet-18, side by side."""
+    made = jobs(f"{_RESNET_18} --families {family}", "side_by_side", rows, seconds, (0,))
+    return tuple(replace(job, makes=_beside("resnet18", [family])) for job in made)
+
+
 _BY_FAMILY_18 = {
-    family: jobs(f"{_RESNET_18} --families {family}", "side_by_side", rows, seconds, (0,))
+    family: _family_18(family, rows, seconds)
     for family, rows, seconds in (
-        ("deterministic", 1, 90), ("mc-dropout", 1, 75), ("deep-ensemble", 1, 280),
-        ("bayes-by-backprop", 1, 130), ("mean-field", 6, 560), ("rigl", 1, 110),
+        ("deterministic", 1, 90), ("mc-dropout", 1, 75), ("deep-ensemble", 1, 250),
+        ("bayes-by-backprop", 1, 130), ("mean-field", 6, 560), ("rigl", 1, 90),
         ("subspace", 8, 420), ("spike-slab", 1, 300), ("chain", 3, 490),
     )
 }  # fmt: skip
@@ -205,7 +231,6 @@ _BASELINES = (
     ),
     *_RATE_DISTORTION,
     *_DRAWN,
-    *_ONE_SEED,
     *(job for family in _INSTEAD for job in _BY_FAMILY_18[family]),
 )
 _DIGITS = (
@@ -237,13 +262,8 @@ _SMALL_RESNET = (
     "0.025 --sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes "
     "150000 --chain-bytes 31000"
 )
-_SPOILT_20_FILES = tuple(
-    f"FILES/resnet20-cifar10-{name}-0.pocket"
-    for name in ("deterministic", "ensemble-of-5", "mean-field",
-                 "mean-field-shared-rate-distortion", "subspace-0.05", "chain-shared")
-)  # fmt: skip
 _ALL_20 = tuple(
-    replace(job, makes=_SPOILT_20_FILES)
+    replace(job, makes=_beside("resnet20", _SPOILT_BESIDE))
     for job in jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,))
 )
 _HEADLINE_20 = _ALL_20 + jobs(
@@ -256,16 +276,16 @@ _DIGITS_20 = jobs(
     "--tune-epochs 4 --share-epochs 2 --target-bytes 150000 --chain-bytes 31000",
     "side_by_side", 23, 500, (0,),
 )  # fmt: skip
-_SPOILT_18 = once(
-    "corruptions.py --root DATA --samples 10 --files FILES/subspace-0.1-0.pocket "
-    "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket",
-    "corruptions", 152, 90,
+_SPOILT_18 = (
+    *_chain(0),
+    *_spoilt(
+        ("FILES/subspace-0.1-0.pocket",
+         "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket"), 90,
+    ),
+    *(job for family in _SPOILT_BESIDE for job in _BY_FAMILY_18[family]),
+    *_spoilt(_beside("resnet18", _SPOILT_BESIDE), 290),
 )  # fmt: skip
-_SPOILT_20 = (
-    *_ALL_20,
-    *once(f"corruptions.py --root DATA --samples 10 --files {' '.join(_SPOILT_20_FILES)}",
-          "corruptions", 456, 150),
-)  # fmt: skip
+_SPOILT_20 = (*_ALL_20, *_spoilt(_beside("resnet20", _SPOILT_BESIDE), 150))
 _REGRESSIONS = tuple(
     job
     for name in UCI_SETS
@@ -301,7 +321,6 @@ TABLES = {
             *_CHAIN,
             *_RATE_DISTORTION,
             *_DRAWN,
-            *_ONE_SEED,
             *_HEADLINE_20,
             *_SHARED_MNIST,
         ),
@@ -320,8 +339,8 @@ TABLES = {
     "ssvi-figure-2": Table("accuracy against density, and the choices of the method",
                            (*_SWEEP, *_CRITERIA, *_FIRST_STDS)),
     "ssvi-figure-4": Table(
-        "fifteen corruptions: ResNet-18, sparse and the smallest file made of it; ResNet-20",
-        (*_chain(0), *_SPOILT_18, *_SPOILT_20),
+        "fifteen corruptions: ResNet-18 and ResNet-20, plain, five plain, dense, sparse, shared",
+        (*_SPOILT_18, *_SPOILT_20),
     ),
     "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
                        (_NO_CIFAR_100, _NO_IMAGENET)),

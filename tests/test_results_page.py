@@ -311,7 +311,7 @@ def test_methods_are_shown_by_network_and_data(results):
     lines = [line for line in digits.splitlines() if line.startswith("| a ")]
     assert ["95.00 ± 5.00" in line for line in lines] == [True, False]  # settings set them apart
     assert ["lr=0.1" in line for line in lines] == [True, False]
-    assert "1,024 images x 30 samples. Of what was run again with the same seed (1 lines)" in digits
+    assert "1,024 images x 30 samples. Of what was run again with the same seed (1 line)" in digits
     assert "accuracy differed by up to 90.00." in digits
     assert "run again" not in clothes
     assert "| b |" in digits
@@ -596,16 +596,18 @@ def test_lines_of_dense_vi_that_are_as_good_as_meant_are_named(results):
     assert "(beta=0.01 weight_decay=0.002 cutout=True)." in training.baselines()
 
 
-def test_corruptions_are_means_by_severity_and_by_kind(results):
-    def row(corruption, severity, accuracy, file="small-cifar10-a-0.pocket"):
-        known = {"file": file, "network": "small", "data": "cifar10", "samples": 10, "bytes": 1234}
-        known |= {"corruption": corruption, "severity": severity, "accuracy": accuracy}
-        return known | {"nll": 1, "ece": 0.1, "command": "c.py", "commit": "c"}
+def spoilt_row(corruption, severity, accuracy, file="small-cifar10-a-0.pocket", **changed):
+    known = {"file": file, "network": "small", "data": "cifar10", "samples": 10, "bytes": 1234}
+    known |= {"corruption": corruption, "severity": severity, "accuracy": accuracy}
+    return known | {"nll": 1, "ece": 0.1, "command": "c.py", "commit": "c"} | changed
 
+
+def test_corruptions_are_means_by_severity_and_by_kind(results):
+    row, beside = spoilt_row, "small-cifar10-b-0.pocket"
     results(
         "corruptions", row("fog", 5, 0.0) | {"bytes": 9}, row("none", 0, 0.9),
         row("fog", 5, 0.5), row("fog", 1, 0.8),
-        row("snow", 5, 0.2), row("snow", 1, 0.6), row("snow", 1, 0.4, "b.pocket"),
+        row("snow", 5, 0.2), row("snow", 1, 0.6), row("snow", 1, 0.4, beside),
         row("fog", 1, 0.1) | {"network": "large"}, row("fog", 1, 0.3) | {"samples": 30},
         row("fog", 1, 0.3) | {"data": "svhn"},
     )  # fmt: skip
@@ -614,11 +616,26 @@ def test_corruptions_are_means_by_severity_and_by_kind(results):
     first = page.index("| a-0 | 1,234 | 0 | 1 | 90.00 | 1.000 | 0.1000 |")
     second = page.index("| a-0 | 1,234 | 1 | 2 | 70.00 |")
     assert first < second < page.index("| a-0 | 1,234 | 5 | 2 | 35.00 |")
-    assert "| corruption | a-0 | b |" in page
+    assert "| corruption | a-0 | b-0 |" in page
     assert "| fog | 65.00 |  |" in page
     assert "| snow | 40.00 | 40.00 |" in page
     assert "none |" not in page
     assert "| 1 | 1 | 10.00 |" in other
+    assert "Over all spoiled" not in page  # not of the same images
+
+
+def test_networks_at_a_glance_are_spoilt_apart_and_the_best_are_named(results):
+    row = spoilt_row
+    results(
+        "corruptions", row("none", 0, 0.9), row("none", 0, 0.8, "small-cifar10-b-0.pocket"),
+        row("fog", 1, 0.5, nll=0.7), row("fog", 1, 0.6, "small-cifar10-b-0.pocket", nll=0.8),
+        row("fog", 1, 0.99, "long-0.pocket"),
+    )  # fmt: skip
+    page, longer = corruptions.corruptions().split("### small, cifar10, 10 samples, networks at a")
+    assert "`b-0` has the best accuracy (60.00), `a-0` the best NLL (0.700)" in page
+    assert "| long-0 |" in longer
+    assert "long-0" not in page
+    assert "Over all spoiled" not in longer
 
 
 def test_a_shared_network_that_was_repeated_counts_once(results):

@@ -29,11 +29,11 @@ BETAS = {
     "beta": ("", {"bayes-by-backprop", "mean-field", "spike-slab"}),
     "sparse_beta": ("for subspaces", {"subspace", "chain"}),
     "chain_beta": ("for the chain after that", {"chain"}),
-}  # fmt: skip
+}
 LATER_EPOCHS = {
     "tune_epochs": ("after each pruning:", {"mean-field", "spike-slab", "chain"}),
     "share_epochs": ("after sharing:", {"mean-field", "chain"}),
-}  # fmt: skip
+}
 OF_A_RUN = ("seeds", "families", "density", "data", "model", "validation")  # names tell densities
 
 
@@ -137,8 +137,9 @@ def _repeated(every: list[Row]) -> str:
     if not scores:
         return ""
     most = max(max(found) - min(found) for found in scores)
+    lines = "1 line" if len(scores) == 1 else f"{len(scores)} lines"
     return (
-        f" Of what was run again with the same seed ({len(scores)} lines) the last counts; "
+        f" Of what was run again with the same seed ({lines}) the last counts; "
         f"accuracy differed by up to {100 * most:.2f}."
     )
 
