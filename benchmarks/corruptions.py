@@ -9,8 +9,6 @@ are there already, of the same file and with the same settings, are not measured
 
 import argparse
 import hashlib
-import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +17,8 @@ from typing import Any
 
 import torch
 from cifar import in_batches
-from record import RESULTS, append_result
+from record import append_result
+from run import rows_of
 
 import pocketbayes as pb
 from pocketbayes.data import CORRUPTIONS, ImageSet, corrupted, open_dataset
@@ -82,9 +81,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def known_rows() -> set[tuple[Any, ...]]:
     """The keys of all rows that earlier runs left."""
-    path = Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS)) / f"{TABLE}.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {key(json.loads(line)) for line in lines}
+    return {key(row) for row in rows_of(TABLE)}
 
 
 def spoilt(test: ImageSet, name: str, severity: int, seed: int) -> ImageSet:

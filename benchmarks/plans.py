@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from uci_sets import UCI_SETS
 
@@ -183,42 +184,58 @@ _RESNET_18 = (
     "side_by_side.py --root DATA --files FILES --model resnet18 --epochs 60 --weight-decay 0.002 "
     "--beta 0.003"
 )
-_SPOILT_BESIDE = {
-    "deterministic": ("deterministic",),
-    "deep-ensemble": ("ensemble-of-5",),
-    "mean-field": ("mean-field", "mean-field-shared-rate-distortion"),
-    "subspace": ("subspace-0.05",),
-    "chain": ("chain-shared",),
-}
 
 
-def _beside(model: str, families: Iterable[str]) -> tuple[str, ...]:
-    """Files of these families whose networks are shown spoiled images."""
-    names = (name for family in families for name in _SPOILT_BESIDE.get(family, ()))
-    return tuple(f"FILES/{model}-cifar10-{name}-0.pocket" for name in names)
+class Family(NamedTuple):
+    """Of side_by_side.py: how many rows it writes, its seconds for ResNet-18, and its files."""
+
+    rows: int
+    seconds: float
+    files: tuple[str, ...]
 
 
-def _spoilt(files: tuple[str, ...], seconds: float) -> tuple[Job, ...]:
-    """The 15 corruptions at five severities, and none."""
-    command = f"corruptions.py --root DATA --samples 10 --files {' '.join(files)}"
-    return once(command, "corruptions", 76 * len(files), seconds)
-
-
-def _family_18(family: str, rows: int, seconds: float) -> tuple[Job, ...]:
-    """One family of ResNet-18, side by side."""
-    made = jobs(f"{_RESNET_18} --families {family}", "side_by_side", rows, seconds, (0,))
-    return tuple(replace(job, makes=_beside("resnet18", [family])) for job in made)
-
-
-_BY_FAMILY_18 = {
-    family: _family_18(family, rows, seconds)
-    for family, rows, seconds in (
-        ("deterministic", 1, 90), ("mc-dropout", 1, 75), ("deep-ensemble", 1, 250),
-        ("bayes-by-backprop", 1, 130), ("mean-field", 6, 560), ("rigl", 1, 90),
-        ("subspace", 8, 420), ("spike-slab", 1, 300), ("chain", 3, 490),
-    )
+FAMILIES = {
+    "deterministic": Family(1, 90, ("deterministic",)),
+    "mc-dropout": Family(1, 75, ("mc-dropout",)),
+    "deep-ensemble": Family(1, 250, ("ensemble-of-5",)),
+    "bayes-by-backprop": Family(1, 130, ("bayes-by-backprop",)),
+    "mean-field": Family(
+        6, 560,
+        ("mean-field", "mean-field-int8-means-4-bit-stds", "mean-field-shared-mixture",
+         "mean-field-shared-rate-distortion", "mean-field-pruned-to-0.05"),
+    ),
+    "rigl": Family(1, 90, ("rigl-0.05",)),
+    "subspace": Family(8, 420, tuple(f"subspace-{density}" for density in (0.1, 0.05, 0.02, 0.01))),
+    "spike-slab": Family(1, 300, ("spike-and-slab-0.05",)),
+    "chain": Family(3, 490, ("chain-shared",)),
 }  # fmt: skip
-_ALL_18 = tuple(job for jobs_of in _BY_FAMILY_18.values() for job in jobs_of)
+
+
+def _by_family(command: str, start: str, seconds: float) -> dict[str, Job]:
+    """A job for each family with seed 0; `start` begins the names of files, `seconds` is of all."""
+    scale = seconds / sum(family.seconds for family in FAMILIES.values())
+
+    def job(name: str, family: Family) -> Job:
+        words = (*shlex.split(command), "--families", name, "--seeds", "0")
+        made = tuple(f"FILES/{start}-{file}-0.pocket" for file in family.files)
+        return Job(words, "side_by_side", family.rows, 0, scale * family.seconds, made)
+
+    return {name: job(name, family) for name, family in FAMILIES.items()}
+
+
+def _spoilt(parents: Iterable[Job], seconds: float) -> tuple[Job, ...]:
+    """What these make, under the 15 corruptions at five severities, and none."""
+    command = "corruptions.py --root DATA --samples 10 --files"
+    return tuple(
+        job
+        for parent in parents
+        for file in parent.makes
+        for job in once(f"{command} {file}", "corruptions", 76, seconds)
+    )
+
+
+_BY_FAMILY_18 = _by_family(_RESNET_18, "resnet18-cifar10", 2405)
+_ALL_18 = tuple(_BY_FAMILY_18.values())
 _INSTEAD = ("deterministic", "mc-dropout", "deep-ensemble", "bayes-by-backprop", "mean-field")
 _BASELINES = (
     *_PLAIN,
@@ -231,7 +248,7 @@ _BASELINES = (
     ),
     *_RATE_DISTORTION,
     *_DRAWN,
-    *(job for family in _INSTEAD for job in _BY_FAMILY_18[family]),
+    *(_BY_FAMILY_18[family] for family in _INSTEAD),
 )
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "
@@ -255,37 +272,36 @@ _SMALL = (
 _SIDE_BY_SIDE = tuple(
     job
     for data in ("mnist", "fashion-mnist")
-    for job in jobs(f"{_SMALL} --data {data}", "side_by_side", 23, 300, (0,))
+    for job in _by_family(f"{_SMALL} --data {data}", f"lenet5-{data}", 300).values()
 )
 _SMALL_RESNET = (
     "side_by_side.py --root DATA --files FILES --model resnet20 --lr 0.1 --std-lr 0.01 --beta "
     "0.025 --sparse-beta 0.025 --chain-beta 0.025 --epochs 40 --tune-epochs 20 --target-bytes "
     "150000 --chain-bytes 31000"
 )
-_ALL_20 = tuple(
-    replace(job, makes=_beside("resnet20", _SPOILT_BESIDE))
-    for job in jobs(_SMALL_RESNET, "side_by_side", 23, 900, (0,))
-)
-_HEADLINE_20 = _ALL_20 + jobs(
-    f"{_SMALL_RESNET} --families deterministic mean-field subspace chain --density 0.05",
+_BY_FAMILY_20 = _by_family(_SMALL_RESNET, "resnet20-cifar10", 900)
+_ALL_20 = tuple(_BY_FAMILY_20.values())
+_HEADLINE_FAMILIES = ("deterministic", "mean-field", "subspace", "chain")
+_LATER_SEEDS_20 = jobs(
+    f"{_SMALL_RESNET} --families {' '.join(_HEADLINE_FAMILIES)} --density 0.05",
     "side_by_side", 12, 310, (1, 2),
 )  # fmt: skip
-_DIGITS_20 = jobs(
+_DIGITS_20 = _by_family(
     "side_by_side.py --root DATA --files FILES --data mnist --model resnet20 --crop-digits --lr "
     "0.1 --std-lr 0.01 --beta 0.007 --sparse-beta 0.007 --chain-beta 0.007 --epochs 8 "
     "--tune-epochs 4 --share-epochs 2 --target-bytes 150000 --chain-bytes 31000",
-    "side_by_side", 23, 500, (0,),
-)  # fmt: skip
-_SPOILT_18 = (
+    "resnet20-mnist",
+    500,
+)
+_AT_A_GLANCE = (_chain(0)[0], _chain(0)[-1])
+_SPOILT = (
     *_chain(0),
-    *_spoilt(
-        ("FILES/subspace-0.1-0.pocket",
-         "FILES/subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket"), 90,
-    ),
-    *(job for family in _SPOILT_BESIDE for job in _BY_FAMILY_18[family]),
-    *_spoilt(_beside("resnet18", _SPOILT_BESIDE), 290),
-)  # fmt: skip
-_SPOILT_20 = (*_ALL_20, *_spoilt(_beside("resnet20", _SPOILT_BESIDE), 150))
+    *_spoilt(_AT_A_GLANCE, 70),
+    *_ALL_18,
+    *_spoilt(_ALL_18, 70),
+    *_ALL_20,
+    *_spoilt(_ALL_20, 40),
+)
 _REGRESSIONS = tuple(
     job
     for name in UCI_SETS
@@ -309,6 +325,8 @@ _LIBRARIES = (
 )  # fmt: skip
 _NO_CIFAR_100 = "CIFAR-100: no copy of the data was at hand"
 _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
+_NO_CURVES = "the paper's curves as numbers: none were at hand"
+_NO_RIVALS = "the paper's rivals: not run; its figures for them are under Accuracy against bytes"
 
 TABLES = {
     "headline": Table(
@@ -321,7 +339,8 @@ TABLES = {
             *_CHAIN,
             *_RATE_DISTORTION,
             *_DRAWN,
-            *_HEADLINE_20,
+            *(_BY_FAMILY_20[family] for family in _HEADLINE_FAMILIES),
+            *_LATER_SEEDS_20,
             *_SHARED_MNIST,
         ),
     ),
@@ -331,16 +350,18 @@ TABLES = {
         (_NO_CIFAR_100,),
     ),
     "ssvi-2": Table(
-        "sparse subspaces against other sparse networks", _subspace(0.05, 0.01), (_NO_CIFAR_100,)
+        "sparse subspaces against other sparse networks", _subspace(0.05, 0.01),
+        (_NO_CIFAR_100, _NO_RIVALS),
     ),
     "ssvi-3": Table(
         "out of distribution: CIFAR-10 against SVHN", _subspace(0.05, 0.01), (_NO_CIFAR_100,)
     ),
     "ssvi-figure-2": Table("accuracy against density, and the choices of the method",
-                           (*_SWEEP, *_CRITERIA, *_FIRST_STDS)),
+                           (*_SWEEP, *_CRITERIA, *_FIRST_STDS), (_NO_CURVES,)),
     "ssvi-figure-4": Table(
-        "fifteen corruptions: ResNet-18 and ResNet-20, plain, five plain, dense, sparse, shared",
-        (*_SPOILT_18, *_SPOILT_20),
+        "fifteen corruptions, ResNet-18 and ResNet-20 on CIFAR-10",
+        _SPOILT,
+        (_NO_CURVES,),
     ),
     "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
                        (_NO_CIFAR_100, _NO_IMAGENET)),
@@ -355,13 +376,14 @@ TABLES = {
     "sharing-8": Table("the threshold of outliers", _ABLATION),
     "sharing-10": Table("merging", _ABLATION, (_NO_CIFAR_100,)),
     "spike-slab": Table("accuracy against sparsity, MNIST", _CURVES,
-                        ("the paper's curves as numbers: none were at hand",)),
+                        (_NO_CURVES,)),
     "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
                    (*_CHAIN, *_RATE_DISTORTION)),
     "baselines": Table("what a user would take instead", _BASELINES),
     "peers": Table("other libraries, which must be installed beside ours (peers/compare.py)",
                    _LIBRARIES),
     "side-by-side": Table("every method on the same network, data and epochs",
-                          (*_SIDE_BY_SIDE, *_HEADLINE_20, *_DIGITS_20, *_ALL_18)),
+                          (*_SIDE_BY_SIDE, *_ALL_20, *_LATER_SEEDS_20, *_DIGITS_20.values(),
+                           *_ALL_18)),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

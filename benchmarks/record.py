@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -48,6 +49,15 @@ def command() -> str:
     return shlex.join(["python", script, *words])
 
 
+def peak_memory() -> dict[str, int]:
+    """The most bytes that this process, and torch on its GPU since a reset, have held so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    found = {"peak_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    if torch.cuda.is_available():
+        found["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
+    return found
+
+
 def append_result(table: str, **values: Any) -> None:
     """Adds one line to results/<table>.jsonl and shows it.
 
@@ -55,16 +65,20 @@ def append_result(table: str, **values: Any) -> None:
     """
     import pocketbayes
 
-    line = values | {
-        "command": command(),
-        "commit": commit(),
-        "hardware": processor(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "pocketbayes": pocketbayes.__version__,
-        "python": platform.python_version(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-    }
+    line = (
+        peak_memory()
+        | values
+        | {
+            "command": command(),
+            "commit": commit(),
+            "hardware": processor(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "pocketbayes": pocketbayes.__version__,
+            "python": platform.python_version(),
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        }
+    )
     if os.environ.get("POCKETBAYES_BESIDE"):
         line["beside_other_work"] = True
     directory = Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS))

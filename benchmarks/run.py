@@ -29,7 +29,7 @@ from record import RESULTS
 
 # Arguments that say which part is run, which the rows tell.
 PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--rows")
-NAMED_BY_ROWS = {"side_by_side.py": ("--density",)}
+NAMED_BY_ROWS = {"side_by_side.py": ("--density",), "corruptions.py": ("--files",)}
 Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 
@@ -75,7 +75,7 @@ def show(tables: Sequence[str]) -> None:
 
 
 def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool) -> int:
-    """Runs the jobs that are not done; the number of those that failed."""
+    """Runs the jobs that are not done; the number of those that failed or lack a file."""
     begin, failed, coming, planned = time.monotonic(), 0, set[str](), 0.0
     left = missing(jobs, folders)
     if not left:
@@ -86,6 +86,7 @@ def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool
         absent = [f for f in job.needs if f not in coming and not real(f, folders).exists()]
         if absent:
             print(f"{absent[0]} is not there, for: {shown}", file=sys.stderr)
+            failed += 1
         elif time.monotonic() - begin + planned + job.seconds > seconds:
             print(f"no time for: {shown}", file=sys.stderr)
         else:
@@ -151,11 +152,12 @@ def is_done(job: Job) -> bool:
 
 
 def is_part(row: dict[str, Any], job: Job, script: str) -> bool:
-    """Whether a row is of the sets, families or, among libraries, rows that a job names."""
+    """Whether a row is of the sets, families, rows of a library or spoiled files a job names."""
     keys = {"--sets": "set", "--families": "family"}
-    if script == "compare.py":
-        keys["--rows"] = "row"
-    named = {key: words_after(flag, job.words) for flag, key in keys.items()}
+    keys |= {"compare.py": {"--rows": "row"}, "corruptions.py": {"--files": "file"}}.get(script, {})
+    named = {
+        key: [Path(w).name for w in words_after(flag, job.words)] for flag, key in keys.items()
+    }
     return all(row.get(key) in words for key, words in named.items() if words)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from cifar import Sets, fitted, measure, open_sets, parser, settings
 from families import FAMILIES, Bench, Made, add_arguments
-from record import append_result
+from record import append_result, peak_memory
 from stored import reopened
 from timing import own_prediction_seconds
 from torch import nn
@@ -38,7 +38,7 @@ def main() -> None:
     for seed in a.seeds:
         for family in a.families:
             if sets.device == "cuda":
-                torch.cuda.reset_peak_memory_stats()
+                torch.cuda.reset_peak_memory_stats()  # a family's rows count its whole way
             for made in FAMILIES[family](bench(a, sets, seed)):
                 report(a, sets, made, {"family": family, "row": made.row, "seed": seed})
 
@@ -78,9 +78,8 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
     name = file_name(a, made.row, known["seed"])
     stored, size = reopened(made.model, sets.device, a.files / name if a.files else None)
     stored = stored.to(memory_format=torch.channels_last)
-    peak = torch.cuda.max_memory_allocated() if sets.device == "cuda" else None
-    known |= {"file": name, "peak_gpu_bytes": peak, "settings": settings(a)}
-    known |= {"model": a.model, "data": a.data}
+    known |= peak_memory()  # of training: before what measuring takes
+    known |= {"file": name, "settings": settings(a), "model": a.model, "data": a.data}
     known |= {"measured_on": "validation" if a.validation else "test"}
     known |= {"weights": size.weights, "active_weights": size.active_weights}
     known |= {"file_bytes": size.bytes, "train_seconds": made.seconds}

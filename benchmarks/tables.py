@@ -63,7 +63,8 @@ def page() -> str:
         "were taken beside other work on the same machine, where that was recorded. Of the two "
         "ways to draw, `lrt` draws outputs and `weight` whole weights (Bayes by Backprop; "
         "[mean-field.md](mean-field.md)); a network is trained with one and may predict with the "
-        "other."
+        "other. Versions, settings and peak memory are in the lines of benchmarks/results (memory "
+        "not in older ones of weight sharing, pruning, UCI and other libraries)."
     )
     parts = "\n".join([headline(), papers_tables(), *known(*PARTS)])
     return f"# Results\n\n{NOTE}\n\n{about}\n\n{contents(parts)}\n{parts}"

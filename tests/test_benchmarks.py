@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import resource
 import sys
 from pathlib import Path
 
@@ -73,6 +74,17 @@ def test_a_row_says_when_other_work_took_its_time(tmp_path, monkeypatch):
     alone, beside = rows_in(tmp_path, "t")
     assert beside["beside_other_work"] is True
     assert "beside_other_work" not in alone
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells memory elsewhere")
+def test_a_row_says_how_much_memory_was_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    record.append_result("t")
+    record.append_result("t", peak_bytes=7)
+    measured, given = rows_in(tmp_path, "t")
+    held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    assert 0.9 * held < measured["peak_bytes"] < 100 * held
+    assert given["peak_bytes"] == 7
 
 
 def test_a_command_is_one_from_the_folder_of_benchmarks(tmp_path, monkeypatch):

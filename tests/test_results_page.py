@@ -40,8 +40,8 @@ def test_every_part_is_linked_once():
     begin = lines.index(links[0])
     assert lines[begin : begin + len(links)] == links
     assert tables.anchor("Baselines, ResNet-18, CIFAR-10") == "baselines-resnet-18-cifar-10"
-    assert "docs/results.md#prediction-from-files" in tables.README.read_text()
-    assert "prediction-from-files" in map(tables.anchor, titles)
+    assert "docs/results.md#every-method-on-the-same-work" in tables.README.read_text()
+    assert "every-method-on-the-same-work" in map(tables.anchor, titles)
 
 
 @pytest.mark.parametrize(("count", "is_folded"), [(4, False), (5, True)])
@@ -363,13 +363,14 @@ def test_methods_with_the_later_weight_decay_are_found_where_they_are(results):
     rows = [earlier | {"row": name} for name in ("deep-ensemble", "mc-dropout")]
     longer = rows[0] | {"method": {"weight_decay": 0.002}, "epochs": 200}
     results("baselines", *rows, longer)
-    assert "search chose, not measured: deep-ensemble, mc-dropout." in training.baselines()
+    assert "search chose: deep-ensemble, mc-dropout were not measured." in training.baselines()
     settings = {"epochs": 60, "weight_decay": 0.002} | COMPARED
     above = small_model(family="mc-dropout", model="resnet18", data="cifar10", settings=settings)
     others = (above | {"settings": settings | {"epochs": 30}}, above | {"model": "resnet20"})
     results("side_by_side", *(row | {"family": "deep-ensemble"} for row in others), above)
     said = training.baselines()
-    assert "(#every-method-on-the-same-work): mc-dropout; not measured: deep-ensemble." in said
+    assert "chose: mc-dropout are in [Every method on the same work](#every-method" in said
+    assert "; deep-ensemble were not measured." in said
     results("baselines", rows[0] | {"method": {"weight_decay": 0.002}}, rows[1])
     assert "not measured" not in training.baselines()
 
@@ -596,46 +597,47 @@ def test_lines_of_dense_vi_that_are_as_good_as_meant_are_named(results):
     assert "(beta=0.01 weight_decay=0.002 cutout=True)." in training.baselines()
 
 
-def spoilt_row(corruption, severity, accuracy, file="small-cifar10-a-0.pocket", **changed):
+def spoilt_row(corruption, severity, accuracy, file="small-cifar10-rigl-0.05-0.pocket", **changed):
     known = {"file": file, "network": "small", "data": "cifar10", "samples": 10, "bytes": 1234}
     known |= {"corruption": corruption, "severity": severity, "accuracy": accuracy}
-    return known | {"nll": 1, "ece": 0.1, "command": "c.py", "commit": "c"} | changed
+    known |= {"estimator": "weight", "nll": 1, "ece": 0.1, "command": "c.py", "commit": "c"}
+    return known | changed
 
 
 def test_corruptions_are_means_by_severity_and_by_kind(results):
-    row, beside = spoilt_row, "small-cifar10-b-0.pocket"
+    row, beside = spoilt_row, "small-cifar10-deterministic-0.pocket"
     results(
         "corruptions", row("fog", 5, 0.0) | {"bytes": 9}, row("none", 0, 0.9),
-        row("fog", 5, 0.5), row("fog", 1, 0.8),
-        row("snow", 5, 0.2), row("snow", 1, 0.6), row("snow", 1, 0.4, beside),
+        row("fog", 5, 0.5), row("fog", 1, 0.8), row("snow", 5, 0.2), row("snow", 1, 0.6),
+        row("snow", 1, 0.4, beside, estimator="none"),
         row("fog", 1, 0.1) | {"network": "large"}, row("fog", 1, 0.3) | {"samples": 30},
         row("fog", 1, 0.3) | {"data": "svhn"},
     )  # fmt: skip
     page, other = corruptions.corruptions().split("### large, cifar10, 10 samples")
     assert "### small, cifar10, 10 samples" in page
-    first = page.index("| a-0 | 1,234 | 0 | 1 | 90.00 | 1.000 | 0.1000 |")
-    second = page.index("| a-0 | 1,234 | 1 | 2 | 70.00 |")
-    assert first < second < page.index("| a-0 | 1,234 | 5 | 2 | 35.00 |")
-    assert "| corruption | a-0 | b-0 |" in page
-    assert "| fog | 65.00 |  |" in page
+    start = "| rigl-0.05-0 | 1,234 | weight |"
+    first = page.index(f"{start} 0 | 1 | 90.00 | 1.000 | 0.1000 |")
+    second = page.index(f"{start} 1 | 2 | 70.00 |")
+    third = page.index(f"{start} 5 | 2 | 35.00 |")
+    assert first < second < third < page.index(f"{start} all but 0 | 4 | 52.50 |")
+    assert "| deterministic-0 | 1,234 |  | 1 | 1 | 40.00 |" in page
+    assert "| corruption | deterministic-0 | rigl-0.05-0 |" in page  # as they stand elsewhere
+    assert "| fog |  | 65.00 |" in page
     assert "| snow | 40.00 | 40.00 |" in page
     assert "none |" not in page
     assert "| 1 | 1 | 10.00 |" in other
-    assert "Over all spoiled" not in page  # not of the same images
 
 
-def test_networks_at_a_glance_are_spoilt_apart_and_the_best_are_named(results):
+def test_networks_at_a_glance_are_spoilt_apart_and_absent_methods_named(results):
     row = spoilt_row
-    results(
-        "corruptions", row("none", 0, 0.9), row("none", 0, 0.8, "small-cifar10-b-0.pocket"),
-        row("fog", 1, 0.5, nll=0.7), row("fog", 1, 0.6, "small-cifar10-b-0.pocket", nll=0.8),
-        row("fog", 1, 0.99, "long-0.pocket"),
-    )  # fmt: skip
+    results("corruptions", row("fog", 1, 0.99, "long-0.pocket"), row("fog", 1, 0.5))
     page, longer = corruptions.corruptions().split("### small, cifar10, 10 samples, networks at a")
-    assert "`b-0` has the best accuracy (60.00), `a-0` the best NLL (0.700)" in page
+    absent = page.split("Not measured: ")[1].split("\n")[0]
+    assert "rigl-0.05" not in absent
+    assert {"deterministic", "subspace-0.01", "chain-shared."} <= set(absent.split(", "))
     assert "| long-0 |" in longer
+    assert "Not measured" not in longer
     assert "long-0" not in page
-    assert "Over all spoiled" not in longer
 
 
 def test_a_shared_network_that_was_repeated_counts_once(results):

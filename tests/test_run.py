@@ -116,6 +116,22 @@ def test_a_job_of_some_families_asks_for_rows_of_these(results):
     assert run.is_done(job("side_by_side.py --lr 1", rows=3))
 
 
+def test_spoiled_files_count_one_by_one(results):
+    made = {"command": "python corruptions.py --root DATA --files DATA/a-0.pocket DATA/b-0.pocket"}
+    rows = [made | {"file": "a-0.pocket", "severity": severity} for severity in (0, 1)]
+    results(*rows, made | {"file": "b-0.pocket", "severity": 0})
+    wanted = "corruptions.py --root DATA --files FILES"
+    assert run.is_done(job(f"{wanted}/a-0.pocket", rows=2))
+    assert not run.is_done(job(f"{wanted}/b-0.pocket", rows=2))
+    assert not run.is_done(job(f"{wanted}/c-0.pocket"))
+
+
+def test_files_have_the_names_that_rows_tell():
+    files = {row["file"] for row in run.rows_of("side_by_side") if "file" in row}
+    names = [name for family in plans.FAMILIES.values() for name in family.files]
+    assert {f"resnet18-cifar10-{name}-0.pocket" for name in names} <= files
+
+
 def test_only_what_is_missing_is_run(results, monkeypatch, capsys, tmp_path):
     results({"command": "python x.py --lr 1", "seed": 0})
     ran = []
@@ -129,15 +145,15 @@ def test_only_what_is_missing_is_run(results, monkeypatch, capsys, tmp_path):
     (tmp_path / "a.pocket").touch()
     todo = [job("x.py --lr 1"), job("x.py --root DATA --compress FILES/a.pocket"), job("z.py")]
     todo.append(job("x.py --compress FILES/b.pocket"))
-    assert run.run(todo, folders, seconds=15, dry=False) == 2
+    assert run.run(todo, folders, seconds=15, dry=False) == 3  # two fail, one lacks a file
     place = str(tmp_path)
     assert ran == [["x.py", "--root", place, "--compress", f"{place}/a.pocket"], ["z.py"]]
     assert "FILES/b.pocket is not there" in capsys.readouterr().err
     ran.clear()
-    assert run.run(todo, folders, seconds=5, dry=False) == 0
+    assert run.run(todo[:3], folders, seconds=5, dry=False) == 0
     assert ran == []
     assert "no time for" in capsys.readouterr().err
-    assert run.run(todo, folders, seconds=15, dry=True) == 0
+    assert run.run(todo[:3], folders, seconds=15, dry=True) == 0
     assert ran == []
     assert "no time for: python z.py" in capsys.readouterr().err
 

@@ -1,78 +1,83 @@
 """Corrupted images."""
 
+from plans import FAMILIES
+
 from pages.common import Row, grouped, hardware, mean_of, origins, rows, scores, table
 
 KEY = ("network", "data", "samples", "file", "corruption", "severity")
+METHODS = [name for family in FAMILIES.values() for name in family.files]
+SEED = "-0"  # at the end of a file's name
 
 
 def corruptions() -> str:
     """Accuracy, likelihood and calibration by severity, and the accuracy of each corruption."""
     last = {tuple(row[name] for name in KEY): row for row in rows("corruptions")}
-    found = list(last.values())  # a file may have been made again
+    found = sorted(last.values(), key=_place)  # a file may have been made again
     parts = [_part(*key, group) for key, group in grouped(found, _where).items()]
     return (
         "## Corrupted images\n\n"
         "The fifteen corruptions of CIFAR-10-C at five severities, made by this library (what "
-        "differs from the published files: docs/metrics.md; frost and so the means over all are "
-        "not comparable with those of papers). Severity 0 is the test set as it is. Means over "
-        f"corruptions; one seed; on {hardware(found)}. Networks are those of [every method]"
+        "differs from the published files: [metrics.md](metrics.md); frost and so the means over "
+        "all are not comparable with those of papers). Severity 0 is the test set as it is. Means "
+        "over corruptions; one seed; what is not random takes one sample, an ensemble one of each "
+        f"member; on {hardware(found)}. Networks are those of [every method]"
         "(#every-method-on-the-same-work) or, where it says so, those [at a glance](#at-a-glance), "
         "which were trained for longer.\n\n"
         f"{origins(found)}\n" + "\n".join(parts)
     )
 
 
+def _place(row: Row) -> tuple[bool, str, int]:
+    """Those of every method first, as they stand there."""
+    method = _named(row).removesuffix(SEED)
+    is_known = method in METHODS and _is_beside(row)
+    return not _is_beside(row), row["network"], METHODS.index(method) if is_known else len(METHODS)
+
+
 def _where(row: Row) -> tuple[str, str, int, bool]:
     """What one pair of tables is about."""
-    is_beside = row["file"].startswith(_prefix(row))
-    return row["network"], row["data"], row["samples"], is_beside
+    return row["network"], row["data"], row["samples"], _is_beside(row)
+
+
+def _part(network: str, data: str, samples: int, is_beside: bool, found: list[Row]) -> str:
+    by_file = grouped(found, _named)
+    lines = [line for files in by_file.values() for line in _by_severity(files)]
+    spoilt = [row for row in found if row["severity"]]
+    by_kind = [
+        [kind, *(_accuracy(group, name) for name in by_file)]
+        for kind, group in grouped(spoilt, lambda row: row["corruption"]).items()
+    ]
+    head = ["file", "bytes", "prediction", "severity", "sets", "accuracy", "NLL", "ECE"]
+    absent = [name for name in METHODS if name + SEED not in by_file] if is_beside else []
+    origin = "" if is_beside else ", networks at a glance"
+    return (
+        f"### {network}, {data}, {samples} samples{origin}\n\n"
+        + (f"Not measured: {', '.join(absent)}.\n\n" if absent else "")
+        + f"{table(head, lines)}\nAccuracy by corruption, mean over severities:\n\n"
+        + table(["corruption", *by_file], by_kind)
+    )
+
+
+def _by_severity(found: list[Row]) -> list[list[str]]:
+    """Lines of one file, with one of all that is spoiled."""
+    groups = sorted(grouped(found, lambda row: row["severity"]).items())
+    spoilt = [row for row in found if row["severity"]]
+    named = [(str(severity), group) for severity, group in groups] + [("all but 0", spoilt)]
+    known = [_named(found[0]), f"{found[0]['bytes']:,}", found[0]["estimator"].replace("none", "")]
+    return [
+        [*known, severity, str(len(group)), *_means(group)] for severity, group in named if group
+    ]
+
+
+def _is_beside(row: Row) -> bool:
+    """Whether it is of the networks with every method."""
+    name: str = row["file"]
+    return name.startswith(_prefix(row))
 
 
 def _prefix(row: Row) -> str:
     """Of files that hold one of all methods."""
     return f"{row['network']}-{row['data']}-"
-
-
-def _part(network: str, data: str, samples: int, is_beside: bool, found: list[Row]) -> str:
-    by_severity = [
-        [_named(group[0]), f"{group[0]['bytes']:,}", str(severity), str(len(group)), *_means(group)]
-        for files in grouped(found, _named).values()
-        for severity, group in sorted(grouped(files, lambda row: row["severity"]).items())
-    ]
-    spoilt = [row for row in found if row["severity"]]
-    names = list(grouped(found, _named))
-    by_kind = [
-        [kind, *(_accuracy(group, name) for name in names)]
-        for kind, group in grouped(spoilt, lambda row: row["corruption"]).items()
-    ]
-    head = ["file", "bytes", "severity", "corruptions", "accuracy", "NLL", "ECE"]
-    origin = "" if is_beside else ", networks at a glance"
-    return (
-        f"### {network}, {data}, {samples} samples{origin}\n\n{_best(spoilt)}"
-        f"{table(head, by_severity)}"
-        "\nAccuracy by corruption, mean over severities:\n\n"
-        + table(["corruption", *names], by_kind)
-    )
-
-
-def _best(spoilt: list[Row]) -> str:
-    """Which files are the best over all that is spoiled, if there are several."""
-    by_file = grouped(spoilt, _named)
-    if len(by_file) < 2 or len({len(group) for group in by_file.values()}) > 1:
-        return ""
-
-    def first(name: str, sign: int) -> tuple[str, float]:
-        means = {file: mean_of(group, name) for file, group in by_file.items()}
-        best = min(means, key=lambda file: sign * means[file])
-        return best, means[best]
-
-    accurate, accuracy = first("accuracy", -1)
-    likely, nll = first("nll", 1)
-    sure, ece = first("ece", 1)
-    return (
-        f"Over all spoiled images `{accurate}` has the best accuracy ({100 * accuracy:.2f}), "
-        f"`{likely}` the best NLL ({nll:.3f}), `{sure}` the best ECE ({ece:.4f}).\n\n"
-    )
 
 
 def _named(row: Row) -> str:

@@ -69,7 +69,7 @@ def _sizes(found: list[Row]) -> str:
     head = [
         "network", "made by", "from", "seed", "stage", "epochs", "beta", "decay", "other",
         "table's rates", "prediction", "weights", "file, bytes", "bits-back limit", "accuracy",
-        "NLL", "ECE", "SVHN AUROC, entropy",
+        "NLL", "ECE", "Brier", "SVHN AUROC, entropy", "training",
     ]  # fmt: skip
     return table(head, [_sized(row) for row in found])
 
@@ -111,9 +111,14 @@ def _sized(row: Row) -> list[str]:
     made += [f"{row['settings']['beta']:g}", f"{decay:g}", _others(row), _rates(row)]
     made += [row["estimator"]]
     made += [f"{row['active_weights']:,}" if "active_weights" in row else ""]
-    outside = row.get("auroc_entropy")
-    area = "" if outside is None else f"{outside:.3f}"
-    return [*made, size, f"{limit:,.0f}", *scores(row), area]
+    spent = row.get("train_seconds")
+    after = [_digits(row.get("brier"), 4), _digits(row.get("auroc_entropy"), 3)]
+    after += ["" if spent is None else f"{spent:.0f} s"]
+    return [*made, size, f"{limit:,.0f}", *scores(row), *after]
+
+
+def _digits(value: float | None, count: int) -> str:
+    return "" if value is None else f"{value:.{count}f}"
 
 
 def _others(row: Row) -> str:

@@ -51,13 +51,14 @@ def side_by_side() -> str:
         "the CPU named there, which is not the same for all tables; empty: not timed. What is not "
         "random takes one sample, an ensemble one of each member. Times are of runs with nothing "
         "beside them, if there are any (of several seeds maybe one), and else have a *; of several "
-        "predictions from one file the fastest counts. `in version 3` is the size of the same "
-        "model, bit by bit, saved again in that version of the format; where it is empty in tables "
-        "of the test set, the file had that version already. The mixture is the paper's, which "
-        "does not aim at bytes: its file may be larger than its parent's. Out of distribution is "
-        "SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are named where they "
-        "differ between lines, and were looked for only where that is shown, here or below. "
-        "ResNet-18 with other settings, or trained longer, is in "
+        "predictions from one file the fastest counts, and on the GPU, which waits for its host, "
+        "the same work may take twice as long in another run. `in version 3` is the size of the "
+        "same model, bit by bit, saved again in that version of the format; where it is empty in "
+        "tables of the test set, the file had that version already. The mixture is the paper's, "
+        "which does not aim at bytes: its file may be larger than its parent's. Out of "
+        "distribution is SVHN for CIFAR-10, Fashion-MNIST for MNIST and the reverse. Settings are "
+        "named where they differ between lines, and were looked for only where that is shown, here "
+        "or below. ResNet-18 with other settings, or trained longer, is in "
         "[Baselines](#baselines-resnet-18-cifar-10) and the sections after it.\n",
         *_parts(test),
     ]

@@ -87,12 +87,13 @@ def _with_later_decay(found: list[Row]) -> str:
     above = ", ".join(name for name in names if name in known)
     nowhere = ", ".join(name for name in names if name not in known)
     section = "[Every method on the same work](#every-method-on-the-same-work)"
-    parts = [f"in {section}: {above}"] * bool(above) + [f"not measured: {nowhere}"] * bool(nowhere)
+    parts = [f"{above} are in {section}"] * bool(above)
+    parts += [f"{nowhere} were not measured"] * bool(nowhere)
     if not parts:
         return ""
     return (
         f" On the test set after {BRIEF} epochs with weight decay {LATER_DECAY}, which a later "
-        f"search chose, {'; '.join(parts)}."
+        f"search chose: {'; '.join(parts)}."
     )
 
 
