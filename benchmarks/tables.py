@@ -60,11 +60,12 @@ def page() -> str:
     about = (
         "Commands are run in `benchmarks/` (older ones in the folder above); `a|b` in one stands "
         "for a run with each, `+changes` behind a commit for changes on top of it. Times with a * "
-        "were taken beside other work on the same machine, where that was recorded. Of the two "
-        "ways to draw, `lrt` draws outputs and `weight` whole weights (Bayes by Backprop; "
-        "[mean-field.md](mean-field.md)); a network is trained with one and may predict with the "
-        "other. Versions, settings and peak memory are in the lines of benchmarks/results (memory "
-        "not in older ones of weight sharing, pruning, UCI and other libraries)."
+        "were taken beside other work on the same machine, or on the host of a virtual one, where "
+        "that was recorded. Of the two ways to draw, `lrt` draws outputs and `weight` whole "
+        "weights (Bayes by Backprop; [mean-field.md](mean-field.md)); a network is trained with "
+        "one and may predict with the other. Versions, settings and peak memory are in the lines "
+        "of benchmarks/results (memory not in older ones of weight sharing, pruning, UCI and other "
+        "libraries)."
     )
     parts = "\n".join([headline(), papers_tables(), *known(*PARTS)])
     return f"# Results\n\n{NOTE}\n\n{about}\n\n{contents(parts)}\n{parts}"

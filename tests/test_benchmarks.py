@@ -68,12 +68,31 @@ def rows_in(folder, table):
 
 def test_a_row_says_when_other_work_took_its_time(tmp_path, monkeypatch):
     monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    monkeypatch.setattr(record, "TICKS", tmp_path / "nowhere")
     record.append_result("t", seconds=1.0)
     monkeypatch.setenv("POCKETBAYES_BESIDE", "1")
     record.append_result("t", seconds=2.0)
     alone, beside = rows_in(tmp_path, "t")
     assert beside["beside_other_work"] is True
     assert "beside_other_work" not in alone
+
+
+def test_a_row_says_when_the_host_gave_time_to_others(tmp_path, monkeypatch):
+    def pass_time(own, stolen):
+        ticks = f"cpu {own} 0 0 0 0 0 0 {stolen} 7000 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+        (tmp_path / "stat").write_text(ticks)
+
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    monkeypatch.setattr(record, "TICKS", tmp_path / "stat")
+    pass_time(1000, 900)
+    monkeypatch.setattr(record, "NEIGHBOURS", record.Neighbours())
+    for own, stolen in ((1980, 920), (2880, 1020)):  # 2%, then 10%
+        pass_time(own, stolen)
+        record.append_result("t")
+    alone, beside = rows_in(tmp_path, "t")
+    assert (alone["stolen_share"], beside["stolen_share"]) == (0.02, 0.1)
+    assert "beside_other_work" not in alone
+    assert beside["beside_other_work"] is True
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells memory elsewhere")
