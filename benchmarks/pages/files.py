@@ -50,7 +50,8 @@ def sizes() -> str:
         f"CIFAR-10, on {hardware(found)}; one line per run, last epoch, 30 samples. `trained` is "
         "measured without a file, every other stage after loading the file back. `shared` is "
         "before training on; the rates of a table are those of its means and log-stds there. "
-        "Behind a parent's name: its bytes, where they were recorded.\n\n"
+        "Behind a parent's name: its bytes, where they were recorded. `training` is the time of "
+        "this step, without its parents'.\n\n"
         f"{origins(found)}\n{_sizes(found)}" + "".join(known(sizes_search)) + _picture()
     )
 
