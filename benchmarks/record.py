@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+AGAIN = "again"  # the folder in it of what was run only for a file that was lost
 TICKS = Path("/proc/stat")  # of Linux: what all processors did since they started
 STOLEN = 7  # the place, in its first line, of ticks that a host gave to other machines
 MUCH = 0.05  # of the time: what was timed is then marked

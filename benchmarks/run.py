@@ -4,12 +4,13 @@
     python benchmarks/run.py ssvi-1 chain --root DATA --files FOLDER
     python benchmarks/run.py headline --root DATA --files FOLDER --seconds 600
 
-A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS
-hold all rows of that script, those arguments and that seed, whichever command line made them; so a
-run that was cut off goes on with the job it was at. `--seconds` starts nothing that would, by its
-time on one H200, end later. DATA holds the data sets as `pocketbayes train --data NAME --root DATA`
-reads them, uci_regression.npz, and weights/ with trained networks to start from; FOLDER keeps the
-models that later jobs start from.
+A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS hold
+all rows of that script, those arguments and that seed, whichever command line made them; so a run
+that was cut off goes on with the job it was at. If a file that a later job needs is lost, the job
+that made it is run again; its rows go to the folder `again`, as what was measured first counts.
+`--seconds` starts nothing that would, by its time on one H200, end later. DATA holds the data sets
+as `pocketbayes train --data NAME --root DATA` reads them, uci_regression.npz, and weights/ with
+trained networks to start from; FOLDER keeps the models that later jobs start from.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from plans import TABLES, Job
-from record import RESULTS
+from record import AGAIN, RESULTS
 
 # Arguments that say which part is run, which the rows tell.
 PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--rows")
@@ -97,7 +98,7 @@ def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool
                 continue
             done = subprocess.run(
                 words, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL,
-                env=os.environ | {"POCKETBAYES_RESULTS": str(results_folder())},
+                env=os.environ | {"POCKETBAYES_RESULTS": str(folder_for(job))},
             )  # fmt: skip
             failed += done.returncode != 0
     return failed
@@ -185,6 +186,11 @@ def told(row: dict[str, Any], names: Sequence[str]) -> str:
 def results_folder() -> Path:
     """Where new rows go."""
     return Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS)).resolve()
+
+
+def folder_for(job: Job) -> Path:
+    """Where its rows go; those of a job that is done do not count again."""
+    return results_folder() / AGAIN if is_done(job) else results_folder()
 
 
 def rows_of(table: str) -> Iterator[dict[str, Any]]:

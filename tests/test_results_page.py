@@ -60,7 +60,9 @@ def results(tmp_path, monkeypatch):
 
     def write(table, *rows):
         lines = [json.dumps({"hardware": "H"} | row) + "\n" for row in rows]
-        (tmp_path / f"{table}.jsonl").write_text("".join(lines))
+        path = tmp_path / f"{table}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(lines))
 
     return write
 
@@ -422,6 +424,22 @@ def test_times_beside_other_work_are_marked_until_there_are_better_ones(results)
     assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
 
 
+def test_a_file_that_was_made_again_is_timed_for_the_first(results):
+    results("side_by_side", small_model())
+    timed = timed_again(hardware="Pocket, 2 cores", predict_seconds=12.34, file_bytes=8)
+    results("prediction", timed)
+    assert "12.3 s" not in side_by_side.side_by_side()
+    assert "Pocket" in costs.prediction()
+    again = small_model(file_bytes=8, accuracy=0.01)
+    results("again/side_by_side", again | {"settings": again["settings"] | {"epochs": 31}})
+    assert "12.3 s" not in side_by_side.side_by_side()  # that is another network
+    results("again/side_by_side", again)
+    page = side_by_side.side_by_side()
+    assert "| 12.3 s |" in page
+    assert "| 1.00 |" not in page  # what was measured first counts
+    assert "Pocket" not in costs.prediction()
+
+
 def test_files_that_were_saved_again_stand_beside_what_they_were(results):
     results("side_by_side", small_model(file_bytes=2000), small_model(seed=1, file="b.pocket"))
     saved = {"command": "python resaved.py", "commit": "c", "hardware": "H", "file": "a.pocket"}
@@ -638,6 +656,21 @@ def test_networks_at_a_glance_are_spoilt_apart_and_absent_methods_named(results)
     assert "| long-0 |" in longer
     assert "Not measured" not in longer
     assert "long-0" not in page
+
+
+def test_spoilt_networks_that_were_made_again_are_told(results):
+    name = "small-cifar10-rigl-0.05-0.pocket"
+    results("corruptions", spoilt_row("fog", 1, 0.5, bytes=8))
+    first = small_model(file=name, accuracy=0.9)
+    results("side_by_side", first)
+    again = first | {"accuracy": 0.91, "file_bytes": 8, "command": "again.py"}
+    results("again/side_by_side", again | {"file_bytes": 7})
+    assert "made again" not in corruptions.corruptions()  # what is spoilt is another
+    results("again/side_by_side", again, again | {"estimator": "weight", "accuracy": 0.0})
+    page = corruptions.corruptions()
+    assert "Files of 1 had been lost and were made again" in page
+    assert "at most 1.00 from what stands there (small-cifar10-rigl-0.05-0)" in page
+    assert "again.py" in page
 
 
 def test_a_shared_network_that_was_repeated_counts_once(results):

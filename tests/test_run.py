@@ -172,6 +172,23 @@ def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path
     assert run.missing([parent, child], folders) == []
 
 
+def test_rows_of_what_is_run_again_for_its_file_are_kept_apart(results, monkeypatch, tmp_path):
+    went = []
+
+    def pretend(words, env, **_):
+        went.append((words[1], Path(env["POCKETBAYES_RESULTS"])))
+        (tmp_path / "a.pocket").touch()
+        return type("Done", (), {"returncode": 0})
+
+    monkeypatch.setattr(run.subprocess, "run", pretend)
+    parent = replace(job("x.py --lr 1"), makes=("FILES/a.pocket",))
+    child = job("y.py --compress FILES/a.pocket")
+    results({"command": "python x.py --lr 1", "seed": 0})
+    folders = {"DATA": tmp_path, "FILES": tmp_path}
+    assert run.run([parent, child], folders, seconds=99, dry=False) == 0
+    assert went == [("x.py", tmp_path / "again"), ("y.py", tmp_path)]
+
+
 def test_jobs_of_several_tables_come_once():
     jobs = list(run.wanted(list(plans.TABLES), None))
     assert len(jobs) == len({job.words for job in jobs})

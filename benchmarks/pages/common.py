@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from record import AGAIN
+
 RESULTS = Path(__file__).parents[1] / "results"
 
 Row = dict[str, Any]
@@ -30,6 +32,11 @@ def is_there(name: str) -> bool:
 def rows(name: str) -> list[Row]:
     """All lines of a results file."""
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
+
+
+def made_again(name: str) -> list[Row]:
+    """Lines of what was run again for its file alone; they count nowhere else."""
+    return rows(f"{AGAIN}/{name}") if is_there(f"{AGAIN}/{name}") else []
 
 
 def measured(name: str) -> tuple[list[Row], list[Row]]:

@@ -2,10 +2,23 @@
 
 from plans import FAMILIES
 
-from pages.common import Row, grouped, hardware, mean_of, origins, rows, scores, table
+from pages.common import (
+    Row,
+    grouped,
+    hardware,
+    is_there,
+    made_again,
+    mean_of,
+    origins,
+    rows,
+    scores,
+    table,
+)
+from pages.side_by_side import is_again
 
 KEY = ("network", "data", "samples", "file", "corruption", "severity")
 METHODS = [name for family in FAMILIES.values() for name in family.files]
+COMPARED = "side_by_side"
 SEED = "-0"  # at the end of a file's name
 
 
@@ -14,6 +27,8 @@ def corruptions() -> str:
     last = {tuple(row[name] for name in KEY): row for row in rows("corruptions")}
     found = sorted(last.values(), key=_place)  # a file may have been made again
     parts = [_part(*key, group) for key, group in grouped(found, _where).items()]
+    files = {(row["file"], row["bytes"]) for row in found}
+    again = [row for row in made_again(COMPARED) if (row["file"], row["file_bytes"]) in files]
     return (
         "## Corrupted images\n\n"
         "The fifteen corruptions of CIFAR-10-C at five severities, made by this library (what "
@@ -22,8 +37,28 @@ def corruptions() -> str:
         "over corruptions; one seed; what is not random takes one sample, an ensemble one of each "
         f"member; on {hardware(found)}. Networks are those of [every method]"
         "(#every-method-on-the-same-work) or, where it says so, those [at a glance](#at-a-glance), "
-        "which were trained for longer.\n\n"
-        f"{origins(found)}\n" + "\n".join(parts)
+        f"which were trained for longer.{_made_again(again)}\n\n"
+        f"{origins([*found, *again])}\n" + "\n".join(parts)
+    )
+
+
+def _made_again(again: list[Row]) -> str:
+    """How many networks are not those that were measured first, and how far they are from them."""
+    if not again:
+        return ""
+    first = rows(COMPARED) if is_there(COMPARED) else []
+    away = {
+        (abs(row["accuracy"] - other["accuracy"]), _plainly(row["file"]))
+        for row in again
+        for other in first
+        if is_again(row, other)
+    }
+    most, farthest = max(away, default=(0.0, ""))
+    files = len({row["file"] for row in again})
+    return (
+        f" Files of {files} had been lost and were made again by the same commands with the same "
+        "seed, which gives another network: its bytes are those below, and its accuracy on the "
+        f"test set is at most {100 * most:.2f} from what stands there ({farthest})."
     )
 
 
@@ -82,8 +117,11 @@ def _prefix(row: Row) -> str:
 
 def _named(row: Row) -> str:
     """The file, without what stands over its table."""
-    name: str = row["file"]
-    return name.removeprefix(_prefix(row)).removesuffix(".pocket")
+    return _plainly(row["file"]).removeprefix(_prefix(row))
+
+
+def _plainly(file: str) -> str:
+    return file.removesuffix(".pocket")
 
 
 def _means(group: list[Row]) -> list[str]:

@@ -9,6 +9,7 @@ from pages.common import (
     hardware,
     is_there,
     last_runs,
+    made_again,
     mean_of,
     mean_scores,
     measured,
@@ -52,7 +53,8 @@ def side_by_side() -> str:
         "random takes one sample, an ensemble one of each member. Times are of runs with nothing "
         "beside them, if there are any (of several seeds maybe one), and else have a *; of several "
         "predictions from one file the fastest counts, and on the GPU, which waits for its host, "
-        "the same work may take twice as long in another run. `in version 3` is the size of the "
+        "the same work may take twice as long in another run; a file that was lost may have been "
+        "made again for that with the same command and seed. `in version 3` is the size of the "
         "same model, bit by bit, saved again in that version of the format; where it is empty in "
         "tables of the test set, the file had that version already. The mixture is the paper's, "
         "which does not aim at bytes: its file may be larger than its parent's. Out of "
@@ -202,10 +204,20 @@ def _on_a_cpu(group: list[Row]) -> list[Row]:
     return [row for row in _timed(group) if row["hardware"].endswith(CPU)]
 
 
+def is_again(row: Row, first: Row) -> bool:
+    """Whether its network was trained as the first was, under the same name."""
+    one, other = _settings(row), _settings(first)
+    is_named_so = (row["file"], row["estimator"]) == (first.get("file"), first["estimator"])
+    return is_named_so and all(one[name] == other[name] for name in one.keys() & other.keys())
+
+
 def _timed(group: list[Row]) -> list[Row]:
-    """Predictions of the same files, timed by themselves on any machine."""
+    """Predictions of the same files, or of such as were made again, timed alone on any machine."""
     settings = group[0]["settings"]
-    files = {(row.get("file"), row["file_bytes"], row["estimator"]) for row in group}
+    again = [
+        other for other in made_again("side_by_side") if any(is_again(other, r) for r in group)
+    ]
+    files = {(row.get("file"), row["file_bytes"], row["estimator"]) for row in (*group, *again)}
     return [
         row
         for row in (rows("prediction") if is_there("prediction") else ())
