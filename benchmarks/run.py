@@ -7,18 +7,21 @@
 A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS hold
 all rows of that script, those arguments and that seed, whichever command line made them; so a run
 that was cut off goes on with the job it was at. If a file that a later job needs is lost, the job
-that made it is run again; its rows go to the folder `again`, as what was measured first counts.
-`--seconds` starts nothing that would, by its time on one H200, end later. DATA holds the data sets
-as `pocketbayes train --data NAME --root DATA` reads them, uci_regression.npz, and weights/ with
-trained networks to start from; FOLDER keeps the models that later jobs start from.
+that made it is run again: its rows go to the folder `again`, as what was measured first counts, and
+files that are still there stay. `--seconds` starts nothing that would, by its time on one H200, end
+later. DATA holds the data sets as `pocketbayes train --data NAME --root DATA` reads them,
+uci_regression.npz, and weights/ with trained networks to start from; FOLDER keeps the models that
+later jobs start from.
 """
 
 import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -82,26 +85,45 @@ def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool
     if not left:
         print("nothing is missing", file=sys.stderr)
     for job in left:
-        words = [sys.executable, *placed(job, folders)]
-        shown = shlex.join(["python", *words[1:]])
+        shown = shlex.join(["python", *placed(job, folders)])
         absent = [f for f in job.needs if f not in coming and not real(f, folders).exists()]
         if absent:
             print(f"{absent[0]} is not there, for: {shown}", file=sys.stderr)
             failed += 1
         elif time.monotonic() - begin + planned + job.seconds > seconds:
             print(f"no time for: {shown}", file=sys.stderr)
+        elif dry:
+            print(shown + "  # again, for its file" * is_done(job))
+            coming.update(job.makes)
+            planned += job.seconds
         else:
             print(shown, flush=True)
-            if dry:
-                coming.update(job.makes)
-                planned += job.seconds
-                continue
-            done = subprocess.run(
-                words, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL,
-                env=os.environ | {"POCKETBAYES_RESULTS": str(folder_for(job))},
-            )  # fmt: skip
-            failed += done.returncode != 0
+            failed += not (run_again if is_done(job) else run_first)(job, folders)
     return failed
+
+
+def run_first(job: Job, folders: dict[str, Path]) -> bool:
+    """Whether it ended well; its rows count."""
+    return _ends_well(job, folders, results_folder())
+
+
+def run_again(job: Job, folders: dict[str, Path]) -> bool:
+    """The same of what is done, for files that are lost; its rows and other files do not count."""
+    folders["FILES"].mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:
+        is_well = _ends_well(job, folders, results_folder() / AGAIN, Path(made))
+        for file in Path(made).iterdir():
+            if not (kept := folders["FILES"] / file.name).exists():
+                shutil.move(file, kept)
+    return is_well
+
+
+def _ends_well(job: Job, folders: dict[str, Path], results: Path, made: Path | None = None) -> bool:
+    done = subprocess.run(
+        [sys.executable, *placed(job, folders, made)], cwd=Path(__file__).parent,
+        stdout=subprocess.DEVNULL, env=os.environ | {"POCKETBAYES_RESULTS": str(results)},
+    )  # fmt: skip
+    return done.returncode == 0
 
 
 def missing(jobs: Sequence[Job], folders: dict[str, Path]) -> list[Job]:
@@ -121,13 +143,14 @@ def real(word: str, folders: dict[str, Path]) -> Path:
     return folders[first] / rest
 
 
-def placed(job: Job, folders: dict[str, Path]) -> list[str]:
-    """The job's words with real folders."""
+def placed(job: Job, folders: dict[str, Path], made: Path | None = None) -> list[str]:
+    """The job's words with real folders; what it makes may go to one of its own."""
+    whole = folders | {"FILES": made or folders["FILES"]}
     found = []
     for word in job.words:
         first, slash, _ = word.partition("/")
         is_path = first in folders
-        found.append(str(real(word, folders) if slash else folders[first]) if is_path else word)
+        found.append(str(real(word, folders) if slash else whole[first]) if is_path else word)
     return found
 
 
@@ -186,11 +209,6 @@ def told(row: dict[str, Any], names: Sequence[str]) -> str:
 def results_folder() -> Path:
     """Where new rows go."""
     return Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS)).resolve()
-
-
-def folder_for(job: Job) -> Path:
-    """Where its rows go; those of a job that is done do not count again."""
-    return results_folder() / AGAIN if is_done(job) else results_folder()
 
 
 def rows_of(table: str) -> Iterator[dict[str, Any]]:

@@ -433,6 +433,7 @@ def test_a_file_that_was_made_again_is_timed_for_the_first(results):
     again = small_model(file_bytes=8, accuracy=0.01)
     results("again/side_by_side", again | {"settings": again["settings"] | {"epochs": 31}})
     assert "12.3 s" not in side_by_side.side_by_side()  # that is another network
+    assert "Pocket" in costs.prediction()
     results("again/side_by_side", again)
     page = side_by_side.side_by_side()
     assert "| 12.3 s |" in page
@@ -625,7 +626,7 @@ def spoilt_row(corruption, severity, accuracy, file="small-cifar10-rigl-0.05-0.p
 def test_corruptions_are_means_by_severity_and_by_kind(results):
     row, beside = spoilt_row, "small-cifar10-deterministic-0.pocket"
     results(
-        "corruptions", row("fog", 5, 0.0) | {"bytes": 9}, row("none", 0, 0.9),
+        "corruptions", row("fog", 5, 0.0), row("none", 0, 0.9),
         row("fog", 5, 0.5), row("fog", 1, 0.8), row("snow", 5, 0.2), row("snow", 1, 0.6),
         row("snow", 1, 0.4, beside, estimator="none"),
         row("fog", 1, 0.1) | {"network": "large"}, row("fog", 1, 0.3) | {"samples": 30},
@@ -668,9 +669,39 @@ def test_spoilt_networks_that_were_made_again_are_told(results):
     assert "made again" not in corruptions.corruptions()  # what is spoilt is another
     results("again/side_by_side", again, again | {"estimator": "weight", "accuracy": 0.0})
     page = corruptions.corruptions()
-    assert "Files of 1 had been lost and were made again" in page
-    assert "at most 1.00 from what stands there (small-cifar10-rigl-0.05-0)" in page
+    assert "The files of 1 of these networks had been lost" in page
+    assert "at most 1.00 percentage points (small-cifar10-rigl-0.05-0)" in page
     assert "again.py" in page
+    results("side_by_side", first | {"accuracy": 0.1}, first)  # that was repeated
+    assert "at most 1.00 percentage points" in corruptions.corruptions()
+    results("side_by_side", small_model())
+    assert "had been lost" not in corruptions.corruptions()  # there is none to compare it with
+
+
+def test_of_spoilt_networks_of_one_name_the_one_that_is_whole_counts(results):
+    name = "small-cifar10-rigl-0.05-0.pocket"
+    first = [spoilt_row("fog", 1, 0.5, sha256="a"), spoilt_row("fog", 2, 0.4, sha256="a")]
+    again = [row | {"accuracy": 0.9, "sha256": "b", "bytes": 8} for row in first]
+
+    def shown(*found):
+        results("corruptions", *found)
+        return corruptions.corruptions().split("### small")[1]
+
+    start = "| rigl-0.05-0 |"
+    assert f"{start} 1,234 | weight | all but 0 | 2 | 45.00" in shown(*first, *again)
+    assert f"{start} 8 | weight | all but 0 | 2 | 90.00" in shown(first[0], *again)
+    assert f"{start} 1,234 | weight | all but 0 | 2 | 45.00" in shown(*first, again[0])
+    results("side_by_side", small_model(file=name, file_bytes=8))
+    assert f"{start} 8 | weight | all but 0 | 2 | 90.00" in shown(*first, *again)
+
+
+def test_sizes_of_spoilt_networks_are_those_of_todays_format(results):
+    results("corruptions", spoilt_row("fog", 1, 0.5))
+    saved = {"file": "small-cifar10-rigl-0.05-0.pocket", "bytes_now": 1000}
+    results("resaved", saved | {"file_bytes": 99})
+    assert "| rigl-0.05-0 | 1,234 |" in corruptions.corruptions()
+    results("resaved", saved | {"file_bytes": 1234})
+    assert "| rigl-0.05-0 | 1,000 |" in corruptions.corruptions()
 
 
 def test_a_shared_network_that_was_repeated_counts_once(results):

@@ -172,21 +172,33 @@ def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path
     assert run.missing([parent, child], folders) == []
 
 
-def test_rows_of_what_is_run_again_for_its_file_are_kept_apart(results, monkeypatch, tmp_path):
+def test_rows_of_what_is_run_again_for_its_file_are_kept_apart(
+    results, monkeypatch, capsys, tmp_path
+):
     went = []
 
     def pretend(words, env, **_):
         went.append((words[1], Path(env["POCKETBAYES_RESULTS"])))
-        (tmp_path / "a.pocket").touch()
+        for name in ("a.pocket", "b.pocket") if words[1] == "x.py" else ():
+            (Path(words[-1]) / name).write_text("new")
         return type("Done", (), {"returncode": 0})
 
     monkeypatch.setattr(run.subprocess, "run", pretend)
-    parent = replace(job("x.py --lr 1"), makes=("FILES/a.pocket",))
+    parent = job("x.py --from FILES/start.pocket --files FILES")
+    parent = replace(parent, makes=("FILES/a.pocket", "FILES/b.pocket"))
     child = job("y.py --compress FILES/a.pocket")
-    results({"command": "python x.py --lr 1", "seed": 0})
-    folders = {"DATA": tmp_path, "FILES": tmp_path}
+    results({"command": "python x.py --from DATA/start.pocket --files DATA", "seed": 0})
+    folders = {"DATA": tmp_path / "data", "FILES": tmp_path / "files"}
+    folders["FILES"].mkdir()
+    (folders["FILES"] / "start.pocket").touch()
+    (folders["FILES"] / "b.pocket").write_text("first")
+    assert run.run([parent, child], folders, seconds=99, dry=True) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert ["again, for its file" in line for line in shown] == [True, False]
     assert run.run([parent, child], folders, seconds=99, dry=False) == 0
     assert went == [("x.py", tmp_path / "again"), ("y.py", tmp_path)]
+    assert (folders["FILES"] / "a.pocket").read_text() == "new"
+    assert (folders["FILES"] / "b.pocket").read_text() == "first"  # it was not lost
 
 
 def test_jobs_of_several_tables_come_once():

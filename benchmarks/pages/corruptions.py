@@ -1,12 +1,13 @@
 """Corrupted images."""
 
+from typing import Any
+
 from plans import FAMILIES
 
 from pages.common import (
     Row,
     grouped,
     hardware,
-    is_there,
     made_again,
     mean_of,
     origins,
@@ -14,9 +15,9 @@ from pages.common import (
     scores,
     table,
 )
-from pages.side_by_side import is_again
+from pages.side_by_side import compared_lines, is_again, resaved
 
-KEY = ("network", "data", "samples", "file", "corruption", "severity")
+KEY = ("network", "data", "samples", "file", "sha256", "bytes", "corruption", "severity")
 METHODS = [name for family in FAMILIES.values() for name in family.files]
 COMPARED = "side_by_side"
 SEED = "-0"  # at the end of a file's name
@@ -24,8 +25,8 @@ SEED = "-0"  # at the end of a file's name
 
 def corruptions() -> str:
     """Accuracy, likelihood and calibration by severity, and the accuracy of each corruption."""
-    last = {tuple(row[name] for name in KEY): row for row in rows("corruptions")}
-    found = sorted(last.values(), key=_place)  # a file may have been made again
+    compared = compared_lines()
+    found = sorted(_one_network_each(rows("corruptions"), compared), key=_place)
     parts = [_part(*key, group) for key, group in grouped(found, _where).items()]
     files = {(row["file"], row["bytes"]) for row in found}
     again = [row for row in made_again(COMPARED) if (row["file"], row["file_bytes"]) in files]
@@ -35,30 +36,48 @@ def corruptions() -> str:
         "differs from the published files: [metrics.md](metrics.md); frost and so the means over "
         "all are not comparable with those of papers). Severity 0 is the test set as it is. Means "
         "over corruptions; one seed; what is not random takes one sample, an ensemble one of each "
-        f"member; on {hardware(found)}. Networks are those of [every method]"
+        f"member; on {hardware(found)}. Bytes are those in version 3 of the format, if the file "
+        "was saved in it again, and else as it was written. Networks are those of [every method]"
         "(#every-method-on-the-same-work) or, where it says so, those [at a glance](#at-a-glance), "
-        f"which were trained for longer.{_made_again(again)}\n\n"
+        f"which were trained for longer.{_made_again(again, compared)}\n\n"
         f"{origins([*found, *again])}\n" + "\n".join(parts)
     )
 
 
-def _made_again(again: list[Row]) -> str:
+def _one_network_each(found: list[Row], compared: list[Row]) -> list[Row]:
+    """Of files of one name the one with the most rows: that of every method, or else the first."""
+    known = {(row.get("file"), row["file_bytes"]) for row in compared}
+
+    def worth(group: list[Row]) -> tuple[int, bool]:
+        return len(group), (group[0]["file"], group[0]["bytes"]) in known
+
+    once = {tuple(row.get(name) for name in KEY): row for row in found}
+    named = grouped(list(once.values()), lambda row: (*_where(row), row["file"]))
+    by_content = (grouped(group, _content).values() for group in named.values())
+    return [row for networks in by_content for row in max(networks, key=worth)]
+
+
+def _content(row: Row) -> tuple[Any, ...]:
+    return row.get("sha256"), row["bytes"]
+
+
+def _made_again(again: list[Row], compared: list[Row]) -> str:
     """How many networks are not those that were measured first, and how far they are from them."""
-    if not again:
-        return ""
-    first = rows(COMPARED) if is_there(COMPARED) else []
     away = {
-        (abs(row["accuracy"] - other["accuracy"]), _plainly(row["file"]))
+        (abs(row["accuracy"] - first["accuracy"]), _plainly(row["file"]))
         for row in again
-        for other in first
-        if is_again(row, other)
+        for first in compared
+        if is_again(row, first)
     }
-    most, farthest = max(away, default=(0.0, ""))
-    files = len({row["file"] for row in again})
+    if not away:
+        return ""
+    most, farthest = max(away)
     return (
-        f" Files of {files} had been lost and were made again by the same commands with the same "
-        "seed, which gives another network: its bytes are those below, and its accuracy on the "
-        f"test set is at most {100 * most:.2f} from what stands there ({farthest})."
+        f" The files of {len({name for _, name in away})} of these networks had been lost. They "
+        "were trained again with the same settings and seed, which does not give the same network: "
+        f"on images that are not spoiled, accuracy differs by at most {100 * most:.2f} percentage "
+        f"points ({farthest}) from the run of that seed among every method, on spoiled ones maybe "
+        "by more."
     )
 
 
@@ -98,10 +117,17 @@ def _by_severity(found: list[Row]) -> list[list[str]]:
     groups = sorted(grouped(found, lambda row: row["severity"]).items())
     spoilt = [row for row in found if row["severity"]]
     named = [(str(severity), group) for severity, group in groups] + [("all but 0", spoilt)]
-    known = [_named(found[0]), f"{found[0]['bytes']:,}", found[0]["estimator"].replace("none", "")]
+    size = _bytes_now(found[0])
+    known = [_named(found[0]), f"{size:,}", found[0]["estimator"].replace("none", "")]
     return [
         [*known, severity, str(len(group)), *_means(group)] for severity, group in named if group
     ]
+
+
+def _bytes_now(row: Row) -> int:
+    """Of the same model in today's format, if it was saved so."""
+    saved = resaved([row | {"file_bytes": row["bytes"]}])
+    return int(saved[0]["bytes_now"] if saved else row["bytes"])
 
 
 def _is_beside(row: Row) -> bool:

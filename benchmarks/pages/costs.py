@@ -1,6 +1,7 @@
 """Time, memory and bytes."""
 
 from pages.common import Row, is_there, made_again, origins, rows, table
+from pages.side_by_side import is_again
 
 # What each cost was meant to stay under: (task, network, estimator) -> (time, memory).
 LIMITS = {
@@ -199,7 +200,8 @@ def _file_of(row: Row) -> tuple[str, int]:
 def prediction() -> str:
     """Models from their files, on machines of a pocket's size."""
     compared = rows("side_by_side") if is_there("side_by_side") else []
-    compared += made_again("side_by_side")
+    again = made_again("side_by_side")
+    compared += [row for row in again if any(is_again(row, first) for first in compared)]
     shown = {_file_of(row) for row in compared}
     found = [row for row in rows("prediction") if _file_of(row) not in shown]
     head = ["machine", "network", "file", "file, bytes", "prediction", "images x samples", "time"]

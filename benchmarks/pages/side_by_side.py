@@ -52,9 +52,10 @@ def side_by_side() -> str:
         "the CPU named there, which is not the same for all tables; empty: not timed. What is not "
         "random takes one sample, an ensemble one of each member. Times are of runs with nothing "
         "beside them, if there are any (of several seeds maybe one), and else have a *; of several "
-        "predictions from one file the fastest counts, and on the GPU, which waits for its host, "
-        "the same work may take twice as long in another run; a file that was lost may have been "
-        "made again for that with the same command and seed. `in version 3` is the size of the "
+        "predictions from one file the fastest counts (of those with a *, the first), and on the "
+        "GPU, which waits for its host, the same work may take twice as long in another run; a "
+        "file that had been lost may have been made again, with the same settings and seed, to be "
+        "timed. `in version 3` is the size of the "
         "same model, bit by bit, saved again in that version of the format; where it is empty in "
         "tables of the test set, the file had that version already. The mixture is the paper's, "
         "which does not aim at bytes: its file may be larger than its parent's. Out of "
@@ -67,6 +68,11 @@ def side_by_side() -> str:
     if validation:
         parts += ["Looked for on held-out training images:\n", *_parts(validation)]
     return "\n".join(parts)
+
+
+def compared_lines() -> list[Row]:
+    """Of the test set; of a run that was repeated, the last."""
+    return last_runs(measured("side_by_side")[0], _kind)
 
 
 def _parts(found: list[Row]) -> list[str]:
@@ -107,7 +113,7 @@ def _part(model: str, data: str, epochs: int, images: int, samples: int, every: 
     ]
     elsewhere = _on_a_cpu(found)
     also = f", and {hardware(elsewhere)}" if elsewhere else ""
-    commands = origins([*found, *_timed(found), *_resaved(found)])
+    commands = origins([*found, *_timed(found), *resaved(found)])
     return (
         f"### {model}, {data}, {epochs} epochs\n\n"
         f"On {hardware(found)}{also}; {images:,} images x {samples} samples."
@@ -178,11 +184,11 @@ def _line(group: list[Row], different: set[str]) -> list[str]:
 
 
 def _bytes_in_version_3(group: list[Row]) -> str:
-    found = _resaved(group)
+    found = resaved(group)
     return f"{mean_of(found, 'bytes_now'):,.0f}" if len(found) == len(group) else ""
 
 
-def _resaved(group: list[Row]) -> list[Row]:
+def resaved(group: list[Row]) -> list[Row]:
     """The same files, each once, as they were saved last."""
     files = {(row.get("file"), row["file_bytes"]) for row in group}
     found = rows("resaved") if is_there("resaved") else ()
