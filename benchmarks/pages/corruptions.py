@@ -25,8 +25,8 @@ SEED = "-0"  # at the end of a file's name
 
 def corruptions() -> str:
     """Accuracy, likelihood and calibration by severity, and the accuracy of each corruption."""
-    compared = compared_lines()
-    found = sorted(_one_network_each(rows("corruptions"), compared), key=_place)
+    compared, every = compared_lines(), rows("corruptions")
+    found = sorted(_one_network_each(every, compared), key=_place)
     parts = [_part(*key, group) for key, group in grouped(found, _where).items()]
     files = {(row["file"], row["bytes"]) for row in found}
     again = [row for row in made_again(COMPARED) if (row["file"], row["file_bytes"]) in files]
@@ -39,7 +39,8 @@ def corruptions() -> str:
         f"member; on {hardware(found)}. Bytes are those in version 3 of the format, if the file "
         "was saved in it again, and else as it was written. Networks are those of [every method]"
         "(#every-method-on-the-same-work) or, where it says so, those [at a glance](#at-a-glance), "
-        f"which were trained for longer.{_made_again(again, compared)}\n\n"
+        f"which were trained for longer.{_made_again(again, compared)}"
+        f"{_measured_twice(every)}\n\n"
         f"{origins([*found, *again])}\n" + "\n".join(parts)
     )
 
@@ -51,14 +52,38 @@ def _one_network_each(found: list[Row], compared: list[Row]) -> list[Row]:
     def worth(group: list[Row]) -> tuple[int, bool]:
         return len(group), (group[0]["file"], group[0]["bytes"]) in known
 
+    return [row for networks in _networks(found) for row in max(networks, key=worth)]
+
+
+def _networks(found: list[Row]) -> list[list[list[Row]]]:
+    """By name of a file: the rows of each network that had it, every case once."""
     once = {tuple(row.get(name) for name in KEY): row for row in found}
     named = grouped(list(once.values()), lambda row: (*_where(row), row["file"]))
-    by_content = (grouped(group, _content).values() for group in named.values())
-    return [row for networks in by_content for row in max(networks, key=worth)]
+    return [list(grouped(group, _content).values()) for group in named.values()]
 
 
 def _content(row: Row) -> tuple[Any, ...]:
     return row.get("sha256"), row["bytes"]
+
+
+def _measured_twice(found: list[Row]) -> str:
+    """How far the means over all corruptions are apart, of networks that differ in nothing else."""
+    alike = [
+        [_spoilt_accuracy(one) for one in networks if len(one) == max(map(len, networks))]
+        for networks in _networks(found)
+    ]
+    apart = [max(means) - min(means) for means in alike if len(means) > 1]
+    if not apart:
+        return ""
+    return (
+        f" Where two networks that differ in nothing else were measured ({len(apart)}), the mean "
+        f"over all corruptions differs by up to {100 * max(apart):.2f}: so much of a difference "
+        "between two lines may be chance."
+    )
+
+
+def _spoilt_accuracy(group: list[Row]) -> float:
+    return mean_of([row for row in group if row["severity"]], "accuracy")
 
 
 def _made_again(again: list[Row], compared: list[Row]) -> str:
@@ -76,8 +101,7 @@ def _made_again(again: list[Row], compared: list[Row]) -> str:
         f" The files of {len({name for _, name in away})} of these networks had been lost. They "
         "were trained again with the same settings and seed, which does not give the same network: "
         f"on images that are not spoiled, accuracy differs by at most {100 * most:.2f} percentage "
-        f"points ({farthest}) from the run of that seed among every method, on spoiled ones maybe "
-        "by more."
+        f"points ({farthest}) from the run of that seed among every method."
     )
 
 
