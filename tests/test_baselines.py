@@ -58,7 +58,9 @@ def test_deterministic_training_is_plain_training():
             optimizer.zero_grad()
             F.cross_entropy(plain(x), y).backward()
             optimizer.step()
-        torch.testing.assert_close(model.eval()(X), plain.eval()(X))
+        # As in training, where the norm takes the bias before it away: that has no gradient but
+        # rounding, of which AdamW makes steps.
+        torch.testing.assert_close(model.train()(X), plain.train()(X))
 
 
 def test_a_deterministic_model_is_run_once_and_has_no_epistemic_doubt():
