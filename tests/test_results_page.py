@@ -690,12 +690,12 @@ def test_of_spoilt_networks_of_one_name_the_one_that_is_whole_counts(results):
     start = "| rigl-0.05-0 |"
     assert f"{start} 1,234 | weight | all but 0 | 2 | 45.00" in shown(*first, *again)
     assert (
-        "Where two networks that differ in nothing else were measured (1)"
+        "Where two networks of the same settings and seed were measured (1)"
         in corruptions.corruptions()
     )
     assert "differs by up to 45.00" in corruptions.corruptions()
     assert f"{start} 8 | weight | all but 0 | 2 | 90.00" in shown(first[0], *again)
-    assert "differ in nothing else" not in corruptions.corruptions()
+    assert "Where two networks" not in corruptions.corruptions()
     assert f"{start} 1,234 | weight | all but 0 | 2 | 45.00" in shown(*first, again[0])
     results("side_by_side", small_model(file=name, file_bytes=8))
     assert f"{start} 8 | weight | all but 0 | 2 | 90.00" in shown(*first, *again)

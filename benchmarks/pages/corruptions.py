@@ -67,7 +67,7 @@ def _content(row: Row) -> tuple[Any, ...]:
 
 
 def _measured_twice(found: list[Row]) -> str:
-    """How far the means over all corruptions are apart, of networks that differ in nothing else."""
+    """How far the means over all corruptions are apart, of networks trained alike."""
     alike = [
         [_spoilt_accuracy(one) for one in networks if len(one) == max(map(len, networks))]
         for networks in _networks(found)
@@ -76,7 +76,7 @@ def _measured_twice(found: list[Row]) -> str:
     if not apart:
         return ""
     return (
-        f" Where two networks that differ in nothing else were measured ({len(apart)}), the mean "
+        f" Where two networks of the same settings and seed were measured ({len(apart)}), the mean "
         f"over all corruptions differs by up to {100 * max(apart):.2f}: so much of a difference "
         "between two lines may be chance."
     )
