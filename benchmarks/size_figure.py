@@ -75,7 +75,7 @@ def drawn(files: Sequence[Files]) -> Figure:
         draw_absent(axes, everything),
     ]
     place_labels(axes, [*labels_of(inside), *map(label_of_published, published)], np.vstack(marks))
-    draw_legend(figure, {kind.step for kind in inside})
+    draw_legend(figure, {kind.step for kind in inside}, all(kind.is_coded for kind in inside))
     return figure
 
 
@@ -206,11 +206,12 @@ def draw_absent(axes: Any, files: Sequence[Files]) -> Boxes:
     return box_of(note)
 
 
-def draw_legend(figure: Figure, steps: Set[str]) -> None:
+def draw_legend(figure: Figure, steps: Set[str], all_coded: bool) -> None:
     """What marks mean, under the axes, where no point can be."""
+    older = {} if all_coded else {"file of plain float32 (older format)": _key("o", "0.75")}
     marks = {words: _key(SHAPES[step]) for step, words in STEPS.items() if step in steps} | {
         "its bits-back limit, KL / ln 2": _key("o", "white", linestyle="-", linewidth=0.7),
-        "file of plain float32 (older format)": _key("o", "0.75"),
+        **older,
         "mean and range of seeds": _key("|", markersize=9),
         "published, bytes derived": _key("D", PAPERS, color=PAPERS, markersize=5),
         "quoted in those papers": _key("D", "white", color=PAPERS, markersize=4),

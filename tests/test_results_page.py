@@ -21,6 +21,7 @@ from pages import (  # noqa: E402
     sharing,
     side_by_side,
     side_by_side_uci,
+    subspace,
     training,
     uci,
 )
@@ -94,6 +95,21 @@ def test_means_and_standard_errors_are_over_seeds(results):
 def test_a_run_that_was_repeated_counts_once_as_it_was_last(results):
     results("subspace", subspace_row(0, 0.5), subspace_row(0, 0.94))
     assert line_of(headline.headline(), METHOD)[4:6] == ["1", "94.00"]
+
+
+def test_repeated_runs_of_subspaces_have_a_line_for_each_commit(results):
+    known = {"measured_on": "test", "torch": "2", "auroc_epistemic": 0.9, "train_seconds": 140}
+    known |= {"command": "python subspace.py"}
+    first = [subspace_row(s, 0.94, commit="old", **known) for s in (0, 1)]
+    again = [subspace_row(s, 0.95, commit="new", file_bytes=1000 + s, **known) for s in (0, 1, 2)]
+    results("subspace", *first, *again)
+    lines = [line for line in subspace.subspace().splitlines() if line.startswith("| Subspace")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [(line[7], line[8], line[9]) for line in cells] == [
+        ("old", "2", "94.00 ± 0.00"),
+        ("new", "3", "95.00 ± 0.00"),
+    ]
+    assert [line[-1] for line in cells] == ["8,000,000", "1,001"]
 
 
 @pytest.mark.parametrize(

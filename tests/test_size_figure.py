@@ -280,6 +280,15 @@ def test_a_leader_through_another_point_costs_more_than_a_far_place(results):
     assert max(beside, far) + 1000 < through
 
 
+@pytest.mark.parametrize(("size", "is_named"), [(7999, False), (8000, True)])
+def test_the_older_format_is_explained_if_a_file_has_it(results, size, is_named):
+    from size_figure import drawn
+
+    results({"active_weights": 1000, "file_bytes": size})
+    words = [text.get_text() for text in drawn(found()).legends[0].get_texts()]
+    assert ("file of plain float32 (older format)" in words) == is_named
+
+
 def test_limits_are_joined_to_their_files(results):
     results({})
     axes = picture()

@@ -179,6 +179,8 @@ NOTES = """\
   ours is corrected for what noise alone would give, as the paper's may not be. Tables by rate and
   distortion stand beside the paper's mixture.
 - **Epochs** are those of all trainings one after the other (`trained`: from published weights).
+- **Repeated** runs count once, as they were last, whichever is better; the lines of earlier ones
+  stay in `benchmarks/results`.
 - **Steps**: ResNet-18 was first trained at a rate of 0.2 and a weight decay of 0.002. With larger
   steps these were 0.4 and 0.0005: what is usual for batches of 128 with four times the rate, not
   looked for. With cutout, which leaves a square of each training image out, and which no paper's
