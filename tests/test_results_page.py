@@ -440,6 +440,18 @@ def test_times_beside_other_work_are_marked_until_there_are_better_ones(results)
     assert "| 1 s* | 1.000 s* |" in side_by_side.side_by_side()
 
 
+def test_how_far_two_times_of_one_prediction_are_apart_is_said(results):
+    results("side_by_side", small_model())
+    timed = timed_again(hardware="Pocket, 2 cores", predict_seconds=10.0)
+    slower = timed | {"predict_seconds": 15.0, "commit": "d"}
+    starred = {"predict_seconds": 99.0, "beside_other_work": True}
+    others = (starred, {"hardware": "GPU"}, {"file": "b"}, {"estimator": "weight"}, {"commit": "c"})
+    results("prediction", timed, *(slower | other for other in others))
+    assert "timed twice" not in side_by_side.side_by_side()
+    results("prediction", timed, slower, slower | starred)
+    assert "beside it (1), one took up to 1.5 times as long" in side_by_side.side_by_side()
+
+
 def test_a_file_that_was_made_again_is_timed_for_the_first(results):
     results("side_by_side", small_model())
     timed = timed_again(hardware="Pocket, 2 cores", predict_seconds=12.34, file_bytes=8)

@@ -55,7 +55,7 @@ def side_by_side() -> str:
         "predictions from one file the fastest counts (of those with a *, the first), and on the "
         "GPU, which waits for its host, the same work may take twice as long in another run; a "
         "file that had been lost may have been made again, with the same settings and seed, to be "
-        "timed. `in version 3` is the size of the "
+        f"timed.{_distance_of_times()} `in version 3` is the size of the "
         "same model, bit by bit, saved again in that version of the format; where it is empty in "
         "tables of the test set, the file had that version already. The mixture is the paper's, "
         "which does not aim at bytes: its file may be larger than its parent's. Out of "
@@ -208,6 +208,25 @@ def _where_it_was_trained(row: Row) -> list[Row]:
 
 def _on_a_cpu(group: list[Row]) -> list[Row]:
     return [row for row in _timed(group) if row["hardware"].endswith(CPU)]
+
+
+def _distance_of_times() -> str:
+    """How much longer a prediction took than another from a file of the same name."""
+    found = rows("prediction") if is_there("prediction") else []
+    clean = [r for r in found if r["hardware"].endswith(CPU) and not r.get("beside_other_work")]
+    alike = grouped(
+        clean, lambda r: (r["hardware"], r["file"], r["estimator"], r["images"], r["samples"])
+    )
+    pairs = [group for group in alike.values() if len({row["commit"] for row in group}) > 1]
+    if not pairs:
+        return ""
+    times = [[row["predict_seconds"] for row in group] for group in pairs]
+    furthest = max(max(of_one) / min(of_one) for of_one in times)
+    return (
+        f" Where a prediction was timed twice, on CPUs of one name with nothing beside it "
+        f"({len(pairs)}), one took up to {furthest:.1f} times as long as the other: lines that "
+        "differ by less may not differ."
+    )
 
 
 def is_again(row: Row, first: Row) -> bool:
