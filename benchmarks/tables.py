@@ -3,10 +3,9 @@
 python benchmarks/tables.py
 """
 
-import re
 from pathlib import Path
 
-from pages.common import known
+from pages.common import anchor, known
 from pages.corruptions import corruptions
 from pages.costs import (
     costs,
@@ -75,11 +74,6 @@ def contents(text: str) -> str:
     """Links to all parts."""
     titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     return "".join(f"- [{title}](#{anchor(title)})\n" for title in titles)
-
-
-def anchor(title: str) -> str:
-    """Where a title is found, by the rule of GitHub."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def with_numbers(readme: str) -> str:

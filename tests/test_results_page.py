@@ -102,14 +102,23 @@ def test_repeated_runs_of_subspaces_have_a_line_for_each_commit(results):
     known |= {"command": "python subspace.py"}
     first = [subspace_row(s, 0.94, commit="old", **known) for s in (0, 1)]
     again = [subspace_row(s, 0.95, commit="new", file_bytes=1000 + s, **known) for s in (0, 1, 2)]
-    results("subspace", *first, *again)
+    cut_off = subspace_row(2, 0.5, commit="new", **known)
+    other = subspace_row(0, 0.9, commit="new", changed={"beta": 0.1}, **known)
+    results("subspace", *first, other, cut_off, *again)
     lines = [line for line in subspace.subspace().splitlines() if line.startswith("| Subspace")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert [(line[7], line[8], line[9]) for line in cells] == [
         ("old", "2", "94.00 ± 0.00"),
-        ("new", "3", "95.00 ± 0.00"),
+        ("new", "3", "95.00 ± 0.00"),  # beside the first, and what was run twice counts once
+        ("new", "1", "90.00"),
     ]
-    assert [line[-1] for line in cells] == ["8,000,000", "1,001"]
+    assert [line[-1] for line in cells[:2]] == ["8,000,000 (plain)", "1,001"]
+
+
+def test_every_table_names_sections_that_are_there():
+    assert papers.SECTIONS.keys() == plans.TABLES.keys()
+    titles = {line[3:] for line in tables.page().splitlines() if line.startswith("## ")}
+    assert {title for places in papers.SECTIONS.values() for title in places} <= titles
 
 
 @pytest.mark.parametrize(
@@ -445,11 +454,15 @@ def test_how_far_two_times_of_one_prediction_are_apart_is_said(results):
     timed = timed_again(hardware="Pocket, 2 cores", predict_seconds=10.0)
     slower = timed | {"predict_seconds": 15.0, "commit": "d"}
     starred = {"predict_seconds": 99.0, "beside_other_work": True}
-    others = (starred, {"hardware": "GPU"}, {"file": "b"}, {"estimator": "weight"}, {"commit": "c"})
-    results("prediction", timed, *(slower | other for other in others))
-    assert "timed twice" not in side_by_side.side_by_side()
+    others = (
+        starred, {"hardware": "Other, 2 cores"}, {"file": "b"}, {"estimator": "weight"},
+        {"commit": "c"}, {"images": 1}, {"samples": 1},
+    )  # fmt: skip
+    on_a_gpu = [row | {"hardware": "GPU"} for row in (timed, slower)]
+    results("prediction", timed, *(slower | other for other in others), *on_a_gpu)
+    assert "timed at two commits" not in side_by_side.side_by_side()
     results("prediction", timed, slower, slower | starred)
-    assert "beside it (1), one took up to 1.5 times as long" in side_by_side.side_by_side()
+    assert "of one name (1), one took up to 1.5 times as long" in side_by_side.side_by_side()
 
 
 def test_a_file_that_was_made_again_is_timed_for_the_first(results):
@@ -606,9 +619,11 @@ def test_every_table_of_the_papers_is_named_with_what_is_there(monkeypatch):
     made = {"ssvi-figure-2": plans.Table("a curve", tuple(jobs), ("this", "that"))}
     monkeypatch.setattr(papers, "TABLES", made | {"ours": plans.Table("own", ())})
     monkeypatch.setattr(papers, "is_done", lambda job: job.seed < 2)
+    monkeypatch.setattr(papers, "SECTIONS", {"ssvi-figure-2": ("A, b", "C"), "ours": ()})
     page = papers.papers_tables()
-    assert "| `ssvi-figure-2` | Li et al. 2024, Figure 2 | a curve | 2 of 3 | this; that |" in page
-    assert "| `ours` |  | own | 0 of 0 |  |" in page
+    cells = "Li et al. 2024, Figure 2 | a curve | [A, b](#a-b); [C](#c) | 2 of 3 | this; that"
+    assert f"| `ssvi-figure-2` | {cells} |" in page
+    assert "| `ours` |  | own |  | 0 of 0 |  |" in page
     assert papers.source_of("sharing-10") == "Lin et al. 2025, Table 10"
 
 

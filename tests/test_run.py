@@ -158,6 +158,37 @@ def test_only_what_is_missing_is_run(results, monkeypatch, capsys, tmp_path):
     assert "no time for: python z.py" in capsys.readouterr().err
 
 
+def test_what_is_complete_is_run_once_more_into_a_folder_of_ones_own(
+    results, monkeypatch, capsys, tmp_path
+):
+    made = {"command": "python x.py --lr 1", "seed": 0}
+    results(made)
+    mine = tmp_path / "mine"
+    monkeypatch.setattr(run, "TABLES", {"mine": plans.Table("all", (job("x.py --lr 1"),))})
+    monkeypatch.delenv(run.AFRESH, raising=False)  # what main sets is taken back
+
+    def said(*words):
+        monkeypatch.setattr(sys, "argv", ["run.py", "mine", "--root", str(tmp_path), *words])
+        with pytest.raises(SystemExit, match="0"):
+            run.main()
+        return capsys.readouterr()
+
+    assert "nothing is missing" in said().err
+    assert said("--into", str(mine), "--dry-run").out == "python x.py --lr 1\n"
+    went = []
+
+    def pretend(words, env, **_):
+        went.append(env)
+        mine.mkdir()
+        (mine / "t.jsonl").write_text(json.dumps(made) + "\n")
+        return type("Done", (), {"returncode": 0})
+
+    monkeypatch.setattr(run.subprocess, "run", pretend)
+    said("--into", str(mine))
+    assert [(env["POCKETBAYES_RESULTS"], env[run.AFRESH]) for env in went] == [(str(mine), "1")]
+    assert "nothing is missing" in said("--into", str(mine)).err
+
+
 def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path):
     parent = replace(job("x.py --lr 1"), makes=("FILES/a.pocket",))
     child = job("y.py --compress FILES/a.pocket")

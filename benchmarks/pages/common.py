@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,11 @@ def measured(name: str) -> tuple[list[Row], list[Row]]:
 def known(*parts: Callable[[], str]) -> list[str]:
     """The text of those parts that have a results file, which is named as they are."""
     return [part() for part in parts if is_there(part.__name__)]
+
+
+def anchor(title: str) -> str:
+    """Where a title is found, by the rule of GitHub."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def grouped(found: Sequence[T], key: Callable[[T], Hashable]) -> dict[Any, list[T]]:

@@ -179,8 +179,10 @@ NOTES = """\
   ours is corrected for what noise alone would give, as the paper's may not be. Tables by rate and
   distortion stand beside the paper's mixture.
 - **Epochs** are those of all trainings one after the other (`trained`: from published weights).
-- **Repeated** runs count once, as they were last, whichever is better; the lines of earlier ones
-  stay in `benchmarks/results`.
+- **Repeated** runs count once, as they were last, even where an earlier one was better; what was
+  only run again for a lost file does not count (`benchmarks/results/again`).
+- **SVHN**: its digits were cropped anew from the pictures of whole numbers, so that they are not
+  the bytes of the published test set, here and below.
 - **Steps**: ResNet-18 was first trained at a rate of 0.2 and a weight decay of 0.002. With larger
   steps these were 0.4 and 0.0005: what is usual for batches of 128 with four times the rate, not
   looked for. With cutout, which leaves a square of each training image out, and which no paper's
@@ -192,7 +194,8 @@ NOTES = """\
   1 and 2 of these rows chose nothing.
 - **Files**: `(plain)` is of an older format, which held numbers as they are; where some seeds have
   a smaller one, only those count, and it says of how many. Others have version 2 or, from 06d5e31
-  on, 3, in which ResNet-20's are smaller by up to a third, as is shown with every method.
+  on, 3, in which ResNet-20's are smaller by up to a third, as is shown with every method; a mean
+  may be of both.
 """
 
 

@@ -211,7 +211,7 @@ def _on_a_cpu(group: list[Row]) -> list[Row]:
 
 
 def _distance_of_times() -> str:
-    """How much longer a prediction took than another from a file of the same name."""
+    """How much longer a prediction took than another, from a file of its name at another commit."""
     found = rows("prediction") if is_there("prediction") else []
     clean = [r for r in found if r["hardware"].endswith(CPU) and not r.get("beside_other_work")]
     alike = grouped(
@@ -223,9 +223,10 @@ def _distance_of_times() -> str:
     times = [[row["predict_seconds"] for row in group] for group in pairs]
     furthest = max(max(of_one) / min(of_one) for of_one in times)
     return (
-        f" Where a prediction was timed twice, on CPUs of one name with nothing beside it "
-        f"({len(pairs)}), one took up to {furthest:.1f} times as long as the other: lines that "
-        "differ by less may not differ."
+        f" Where files of one name (the same network, or trained again) were timed at two commits "
+        f"on CPUs of one name ({len(pairs)}), one took up to {furthest:.1f} times as long as the "
+        "other, with nothing known to be beside it: so far apart may be what was not timed in one "
+        "go, whatever the method."
     )
 
 

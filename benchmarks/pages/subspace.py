@@ -8,7 +8,7 @@ from pages.common import (
     grouped,
     is_there,
     known,
-    mean_of,
+    last_runs,
     mean_scores,
     origins,
     rows,
@@ -17,12 +17,14 @@ from pages.common import (
     table,
     unusual,
 )
+from pages.size_points import mean_bytes
 
 
 def subspace() -> str:
     """Long runs, then the short ones behind them."""
     found = [row for row in rows("subspace") if row["measured_on"] == "test"]
-    groups = grouped(found, _kind)
+    by_settings = grouped(last_runs(found, _kind), lambda row: _kind(row)[:-2]).values()
+    groups = grouped([row for alike in by_settings for row in alike], _kind)
     head = [
         "method", "density", "epochs", "beta", "weight decay", "other", "prediction", "commit",
         "seeds", "accuracy", "NLL", "ECE", "marginal CE", "SVHN AUROC, entropy",
@@ -37,8 +39,9 @@ def subspace() -> str:
         "AUROC of .93. The paper reports 93.74 / .218 / .006 there (its last figure is the "
         "marginal error, and its epoch the best on the test set). Meant at 0.1: 94.8. "
         "The accuracies fall short; what the dense network reaches without uncertainty is "
-        "above. Lines that differ in nothing but the commit are the same repeated: how far they "
-        "are apart is chance, but for the bytes, which are those of the format of that time.\n\n"
+        "above. Lines that differ in nothing but the commit are the same repeated, with the "
+        "code and the file format of that time (`plain`: one that held numbers as they are); "
+        "otherwise how far they are apart is chance.\n\n"
         f"{origins(found)}\n"
         + table(head, [_line(key, group) for key, group in groups.items()])
         + "".join(known(subspace_search, subspace_sweep, subspace_ablation, subspace_robustness))
@@ -64,13 +67,13 @@ def _line(key: tuple[Any, ...], group: list[Row]) -> list[str]:
         others,
         estimator,
         commit,
-        str(len({row["seed"] for row in group})),
+        str(len(group)),
         *mean_scores(group),
         spread([r["marginal_ce"] for r in group], 4),
         spread([r["auroc_entropy"] for r in group], 3),
         spread([r["auroc_epistemic"] for r in group], 3),
         spread([r["train_seconds"] for r in group], 0) + " s",
-        f"{mean_of(group, 'file_bytes'):,.0f}",
+        mean_bytes(group),
     ]
 
 
