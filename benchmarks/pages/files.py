@@ -5,7 +5,6 @@ from collections import Counter
 
 from pages.common import Row, grouped, hardware, known, origins, rows, scores, table, unusual
 from pages.published import published_table
-from pages.size_points import measured_files
 
 PICTURE = (
     "![Test accuracy of ResNet-18 on CIFAR-10 against the size of its file, on a logarithmic axis: "
@@ -85,23 +84,12 @@ def _picture() -> str:
         "sparse subspaces, pruning and (the network without uncertainty, of the longest "
         "training) baselines; all on the test set after loading back, with the estimator of "
         "their training, without cutout. Of several seeds a mark is the mean, its bar the range. "
-        f"{_older_files()}Of several settings of a kind are shown those with the most seeds and "
+        "Of several settings of a kind are shown those with the most seeds and "
         "the most accurate. A bits-back limit, where it was recorded, is that of the weights kept: "
         "the positions of these come on top. The axis shows where accuracies differ, not all of "
         "it; what lies outside is named in the picture.\n\n"
         "The papers print accuracies and counts, not bytes; these are derived, with nothing for "
         "norms and biases, which our files hold:\n\n" + published_table()
-    )
-
-
-def _older_files() -> str:
-    """What their marks mean, if there are any."""
-    if all(files.is_coded for files in measured_files()):
-        return ""
-    return (
-        "Light marks as large as the others are files of an older format, which held float32 "
-        "numbers as they are; they are shown only where no newer one is of their kind and "
-        "density, whatever its settings. "
     )
 
 

@@ -223,7 +223,7 @@ def _distance_of_times() -> str:
     times = [[row["predict_seconds"] for row in group] for group in pairs]
     furthest = max(max(of_one) / min(of_one) for of_one in times)
     return (
-        f" Where files of one name (the same network, or trained again) were timed at two commits "
+        " Where files of one name (the same network, or trained again) were timed at two commits "
         f"on CPUs of one name ({len(pairs)}), one took up to {furthest:.1f} times as long as the "
         "other, with nothing known to be beside it: so far apart may be what was not timed in one "
         "go, whatever the method."
