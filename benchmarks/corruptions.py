@@ -22,7 +22,7 @@ from run import rows_of
 
 import pocketbayes as pb
 from pocketbayes.data import CORRUPTIONS, ImageSet, corrupted, open_dataset
-from pocketbayes.description import describe
+from pocketbayes.layers.description import describe
 
 TABLE = "corruptions"
 CLEAN = ("none", 0)

@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import pocketbayes as pb
 from pocketbayes.models import MODELS
-from pocketbayes.optimizers import make_optimizers
+from pocketbayes.training.optimizers import make_optimizers
 
 
 def mlp() -> nn.Module:

@@ -37,7 +37,7 @@ import pocketbayes as pb
 from pocketbayes.codec import container
 from pocketbayes.codec.container import packed, unpacked
 from pocketbayes.codec.deflate import deflated
-from pocketbayes.codec.stretches import stretch_of
+from pocketbayes.codec.file_views import stretch_of
 from pocketbayes.methods import METHODS
 from pocketbayes.models import build_network
 

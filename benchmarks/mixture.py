@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from record import append_result
 
-from pocketbayes.cells import Array, chunks
-from pocketbayes.merging import merged
-from pocketbayes.mixture import Mixture, assigned, fitted_mixture, log_densities
+from pocketbayes.sharing.histogram import Array, chunks
+from pocketbayes.sharing.merging import merged
+from pocketbayes.sharing.mixture import Mixture, assigned, fitted_mixture, log_densities
 
 
 def cloud(points: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

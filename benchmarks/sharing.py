@@ -24,8 +24,8 @@ from record import append_result
 from stored import reopened
 
 import pocketbayes as pb
+from pocketbayes.commands.flags import options_in
 from pocketbayes.commands.opening import normalised_as, with_weights
-from pocketbayes.flags import options_in
 from pocketbayes.models import build_network
 
 

@@ -18,7 +18,7 @@ from record import append_result
 from stored import reopened
 
 import pocketbayes as pb
-from pocketbayes.flags import options_in
+from pocketbayes.commands.flags import options_in
 from pocketbayes.methods import METHODS, Method
 
 

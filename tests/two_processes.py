@@ -10,9 +10,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
-import pocketbayes.gradients
+import pocketbayes.training.gradients
 from pocketbayes import cli
-from pocketbayes.layers import set_estimator
+from pocketbayes.layers.bayesian import set_estimator
 
 RANK = int(os.environ.get("RANK", 0))
 
@@ -50,10 +50,10 @@ class Spy(pb.Subspace):
     def after_step(self, model, moment):
         if moment.step == 2:
             GRADIENTS.append(moment.dense_gradients("mean"))
-            averaged = pocketbayes.gradients.averaged
-            pocketbayes.gradients.averaged = lambda gradient: gradient
+            averaged = pocketbayes.training.gradients.averaged
+            pocketbayes.training.gradients.averaged = lambda gradient: gradient
             GRADIENTS.append(moment.dense_gradients("mean"))
-            pocketbayes.gradients.averaged = averaged
+            pocketbayes.training.gradients.averaged = averaged
         done = super().after_step(model, moment)
         posteriors = [q for _, q in pb.named_posteriors(model) if hasattr(q, "index")]
         PLACES.append([q.index.clone() for q in posteriors])

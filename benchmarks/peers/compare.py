@@ -29,10 +29,10 @@ from timing import own_prediction_seconds, prediction_seconds, wait
 from torch import Tensor
 
 import pocketbayes as pb
-from pocketbayes import metrics
 from pocketbayes.data import MemoryLoader
 from pocketbayes.models import build_network
-from pocketbayes.optimizers import lr_scale
+from pocketbayes.prediction import metrics
+from pocketbayes.training.optimizers import lr_scale
 
 # By row: the estimator, and whether it is compiled.
 OURS = {

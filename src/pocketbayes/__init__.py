@@ -18,62 +18,64 @@ __version__ = "0.1.0"
 
 # Loaded when first used: `import pocketbayes` costs next to nothing.
 _HOME = {
-    "Audit": "auditing",
-    "ClassPrediction": "predictive",
+    "Audit": "layers",
+    "ClassPrediction": "prediction",
     "ConversionError": "errors",
     "DataError": "errors",
     "DeepEnsemble": "methods",
     "Deterministic": "methods",
-    "FeatureReport": "features",
+    "FeatureReport": "report",
     "FileSummary": "codec",
-    "FitResult": "composition",
+    "FitResult": "training",
     "FormatError": "errors",
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
-    "Prediction": "predictive",
-    "Quantization": "quantization",
-    "Record": "evaluation",
+    "Prediction": "prediction",
+    "Quantization": "compression",
+    "Record": "prediction",
     "RigL": "methods",
     "Sharing": "methods",
-    "SharingSummary": "counting",
+    "SharingSummary": "compression",
     "SpikeSlab": "methods",
     "Subspace": "methods",
     "TrainingError": "errors",
-    "TrainingFlops": "flops",
-    "ValuePrediction": "predictive",
+    "TrainingFlops": "training",
+    "ValuePrediction": "prediction",
     "VariationalDropout": "methods",
-    "audit": "auditing",
-    "bayesianize_": "convert",
-    "evaluate": "evaluation",
-    "feature_report": "features",
-    "fit": "fitting",
+    "audit": "layers",
+    "bayesianize_": "layers",
+    "evaluate": "prediction",
+    "feature_report": "report",
+    "fit": "training",
     "inspect": "codec",
-    "kl": "elbo",
+    "kl": "likelihoods",
     "load": "codec",
-    "named_posteriors": "convert",
+    "named_posteriors": "layers",
     "predict": "prediction",
-    "prune_": "pruning",
-    "quantize_": "quantization",
-    "refresh_noise_": "noise",
-    "refresh_norms_": "norms",
-    "replace_posterior": "convert",
+    "prune_": "compression",
+    "quantize_": "compression",
+    "refresh_noise_": "training",
+    "refresh_norms_": "training",
+    "replace_posterior": "layers",
     "save": "codec",
-    "sharing_summary": "counting",
+    "sharing_summary": "compression",
     "shrink": "shrinking",
-    "training_flops": "flops",
-    "weight_figures": "figures",
+    "training_flops": "training",
+    "weight_figures": "report",
 }
 
 __all__ = [*_HOME, "__version__"]
 
 if TYPE_CHECKING:
-    from pocketbayes.auditing import Audit, audit
     from pocketbayes.codec import FileSummary, inspect, load, save
-    from pocketbayes.composition import FitResult
-    from pocketbayes.convert import bayesianize_, named_posteriors, replace_posterior
-    from pocketbayes.counting import SharingSummary, sharing_summary
-    from pocketbayes.elbo import kl
+    from pocketbayes.compression import (
+        Quantization,
+        SharingSummary,
+        prune_,
+        quantize_,
+        sharing_summary,
+    )
     from pocketbayes.errors import (
         ConversionError,
         DataError,
@@ -81,11 +83,8 @@ if TYPE_CHECKING:
         PocketBayesError,
         TrainingError,
     )
-    from pocketbayes.evaluation import Record, evaluate
-    from pocketbayes.features import FeatureReport, feature_report
-    from pocketbayes.figures import weight_figures
-    from pocketbayes.fitting import fit
-    from pocketbayes.flops import TrainingFlops, training_flops
+    from pocketbayes.layers import Audit, audit, bayesianize_, named_posteriors, replace_posterior
+    from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (
         DeepEnsemble,
         Deterministic,
@@ -97,13 +96,24 @@ if TYPE_CHECKING:
         Subspace,
         VariationalDropout,
     )
-    from pocketbayes.noise import refresh_noise_
-    from pocketbayes.norms import refresh_norms_
-    from pocketbayes.prediction import predict
-    from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction
-    from pocketbayes.pruning import prune_
-    from pocketbayes.quantization import Quantization, quantize_
+    from pocketbayes.prediction import (
+        ClassPrediction,
+        Prediction,
+        Record,
+        ValuePrediction,
+        evaluate,
+        predict,
+    )
+    from pocketbayes.report import FeatureReport, feature_report, weight_figures
     from pocketbayes.shrinking import shrink
+    from pocketbayes.training import (
+        FitResult,
+        TrainingFlops,
+        fit,
+        refresh_noise_,
+        refresh_norms_,
+        training_flops,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -18,14 +18,14 @@ from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
 from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
+from pocketbayes.commands.flags import UsageError, add_flags, given_options, options_in
 from pocketbayes.commands.planning import planned, resumed, train_flags, with_parents_choices
 from pocketbayes.commands.predict import PredictOptions, run_prediction
 from pocketbayes.commands.report import report_flags, run_report
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import launched_processes, run_training
 from pocketbayes.errors import PocketBayesError, printable
-from pocketbayes.flags import UsageError, add_flags, given_options, options_in
-from pocketbayes.tables import facts_table, rows_table, show
+from pocketbayes.report import facts_table, rows_table, show
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -1,9 +1,11 @@
 """What the library raises: every message says what was wrong, where, and what to do."""
 
 import difflib
+import importlib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
 
 class PocketBayesError(Exception):
@@ -81,3 +83,15 @@ def require_choice(value: object, name: str, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise PocketBayesError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
     return value
+
+
+def optional_module(name: str, extra: str) -> Any:
+    """A module, or an error that says which extra of this library brings it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        top = name.partition(".")[0]
+        package = {"sklearn": "scikit-learn"}.get(top, top)
+        raise PocketBayesError(
+            f"this needs {package}, which is not installed: pip install 'pocketbayes[{extra}]'"
+        ) from error

@@ -1,6 +1,15 @@
 """One safe file for every posterior: `save`, `load`, `inspect`."""
 
+from pocketbayes.codec.disk import prepare_directory, write_atomically
 from pocketbayes.codec.files import described, inspect, load, save
 from pocketbayes.codec.summary import FileSummary
 
-__all__ = ["FileSummary", "described", "inspect", "load", "save"]
+__all__ = [
+    "FileSummary",
+    "described",
+    "inspect",
+    "load",
+    "prepare_directory",
+    "save",
+    "write_atomically",
+]

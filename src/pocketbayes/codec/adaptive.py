@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketbayes.codec.file_views import Data, cut, in_memory
 from pocketbayes.codec.rans import PER_LANE, TOTAL, Decoder, Ids, Shares, blocks_of, encoded
-from pocketbayes.codec.stretches import Data, cut, in_memory
 from pocketbayes.codec.tokens import (
     ANY,
     MOST,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, entropy_bytes
 from pocketbayes.codec.arrays import storage_type
+from pocketbayes.codec.file_views import Data, cut, stretch_of
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job
-from pocketbayes.codec.stretches import Data, cut, stretch_of
 from pocketbayes.codec.tokens import Integers, Lazy, pieces
 from pocketbayes.errors import FormatError
 

@@ -19,9 +19,9 @@ from typing import IO, Any
 import safetensors.torch
 from torch import Tensor
 
-from pocketbayes.checkpoints import write_atomically
 from pocketbayes.codec.deflate import MOST, deflated, inflated
-from pocketbayes.codec.stretches import Stretch, stretch_of
+from pocketbayes.codec.disk import write_atomically
+from pocketbayes.codec.file_views import Stretch, stretch_of
 from pocketbayes.errors import FormatError, PocketBayesError
 
 VERSION = 3

@@ -10,8 +10,8 @@ from torch import Tensor
 from pocketbayes.codec.arrays import TYPES, Spec, spec_in, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.container import Container
+from pocketbayes.codec.file_views import Stretch, appended
 from pocketbayes.codec.layout import WITH_STEP, Options, Packer, grouped
-from pocketbayes.codec.stretches import Stretch, appended
 from pocketbayes.codec.unpacking import Stored, Unpacker
 from pocketbayes.errors import FormatError
 

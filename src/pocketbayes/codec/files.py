@@ -19,27 +19,26 @@ from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in, tables_of
-from pocketbayes.codec.state import (
-    lost_in_float16,
-    plain_state,
-    replace_state_,
-    unchanged_on_error,
-)
+from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
-from pocketbayes.convert import adopt_posteriors_, named_posteriors, require_parameters
-from pocketbayes.description import (
+from pocketbayes.errors import FormatError, PocketBayesError, require_number
+from pocketbayes.layers import (
     NOISE,
     Description,
+    Ensemble,
     add_noise_parameter,
+    adopt_posteriors_,
     attach_description,
+    bayesian_modules,
     describe,
+    estimator_of,
     has_description,
+    members_of,
+    named_posteriors,
+    require_parameters,
     set_description,
     unwrapped,
 )
-from pocketbayes.ensembles import Ensemble, members_of
-from pocketbayes.errors import FormatError, PocketBayesError, require_number
-from pocketbayes.layers import bayesian_modules, estimator_of
 from pocketbayes.models import build_network
 from pocketbayes.posteriors import FAMILIES, Posterior, Table
 

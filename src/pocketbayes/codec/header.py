@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketbayes.codec.contents import Contents
-from pocketbayes.description import Description
-from pocketbayes.elbo import LIKELIHOODS
 from pocketbayes.errors import FormatError
-from pocketbayes.estimators import ESTIMATORS
+from pocketbayes.layers import ESTIMATORS, Description
+from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.posteriors import FAMILIES, Table
 
 

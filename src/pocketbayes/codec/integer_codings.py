@@ -13,8 +13,8 @@ from pocketbayes.codec.adaptive import (
     entropy_bytes,
 )
 from pocketbayes.codec.arrays import Spec, storage_type
+from pocketbayes.codec.file_views import Data, cut, in_memory
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
-from pocketbayes.codec.stretches import Data, cut, in_memory
 from pocketbayes.codec.tokens import MOST, Integers, largest, pieces
 from pocketbayes.codec.varints import varints, varints_in
 from pocketbayes.errors import FormatError

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded
 from pocketbayes.codec.arrays import Spec
-from pocketbayes.codec.stretches import Data
+from pocketbayes.codec.file_views import Data
 from pocketbayes.codec.tokens import Integers
 
 Array = NDArray[Any]

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from pocketbayes.description import is_description
 from pocketbayes.errors import FormatError, PocketBayesError
-from pocketbayes.layers import bayesian_modules
+from pocketbayes.layers import bayesian_modules, is_description
 
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 

@@ -10,8 +10,8 @@ import torch
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
-from pocketbayes.elbo import total_kl
 from pocketbayes.errors import printable
+from pocketbayes.likelihoods import total_kl
 from pocketbayes.posteriors import Posterior
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from pocketbayes.codec.arrays import Spec, tensor_of
 from pocketbayes.codec.codings import CODINGS
+from pocketbayes.codec.file_views import Data
 from pocketbayes.codec.float_codings import steps_in, values_of_steps
 from pocketbayes.codec.jobs import Array, Job, Steps
 from pocketbayes.codec.layout import WITH_STEP, given_away, partner
-from pocketbayes.codec.stretches import Data
 from pocketbayes.codec.tokens import Integers
 from pocketbayes.errors import FormatError
 

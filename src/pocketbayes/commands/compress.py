@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.codec import prepare_directory
+from pocketbayes.commands.candidates import Candidate, TooLarge, Workshop, traits_of, words_of
 from pocketbayes.commands.compressed_runs import (
     candidate_rows,
     compression_report,
     write_compressed_run,
 )
+from pocketbayes.commands.flags import Flag, UsageError, as_usage_error, options_in, with_choices
 from pocketbayes.commands.opening import chosen_device, in_units, opened_data, opened_model
 from pocketbayes.commands.planning import Plan, resumed, train_flags
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import opened_parts
-from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop, traits_of, words_of
 from pocketbayes.compression import Recipe, Traits, ranked_scores, recipes_for
 from pocketbayes.data import DATASETS, MemoryLoader
-from pocketbayes.description import describe
 from pocketbayes.errors import PocketBayesError, require_count, require_number
-from pocketbayes.flags import Flag, UsageError, as_usage_error, options_in, with_choices
-from pocketbayes.tables import as_text
+from pocketbayes.layers import describe
+from pocketbayes.report import as_text
 
 _MUCH_WORSE = 0.1  # nats per example
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pocketbayes.checkpoints import write_history
 from pocketbayes.codec import inspect as inspected
+from pocketbayes.commands.candidates import Candidate, TooLarge, Workshop
 from pocketbayes.commands.opening import in_units
 from pocketbayes.commands.runs import MODEL, write_config, write_metrics
-from pocketbayes.commands.workshop import Candidate, TooLarge, Workshop
 from pocketbayes.data import MemoryLoader
+from pocketbayes.training import write_history
 
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "auroc_entropy", "auroc_epistemic")
 

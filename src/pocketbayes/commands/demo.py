@@ -11,20 +11,24 @@ from PIL import Image
 from rich.table import Table
 from torch import Tensor
 
-from pocketbayes.checkpoints import prepare_directory
-from pocketbayes.codec import load, save
+from pocketbayes.codec import load, prepare_directory, save
 from pocketbayes.commands.predict import SURE
 from pocketbayes.commands.runs import write_text
-from pocketbayes.convert import bayesianize_
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
-from pocketbayes.evaluation import Record, evaluate
-from pocketbayes.fitting import fit
+from pocketbayes.layers import bayesianize_
 from pocketbayes.methods import Deterministic, MeanField, Method, Sharing, Subspace
 from pocketbayes.models import build_network
-from pocketbayes.plots import draw_entropies, draw_reliability, draw_sizes, new_figure, save_figure
-from pocketbayes.prediction import predict
-from pocketbayes.predictive import ClassPrediction, why_unsure
-from pocketbayes.tables import console, rows_table
+from pocketbayes.prediction import ClassPrediction, Record, evaluate, predict, why_unsure
+from pocketbayes.report import (
+    console,
+    draw_entropies,
+    draw_reliability,
+    draw_sizes,
+    new_figure,
+    rows_table,
+    save_figure,
+)
+from pocketbayes.training import fit
 
 # What the demo trains, in the order of its table: by one method after another.
 SHOWN: dict[str, tuple[Method, ...]] = {

@@ -8,6 +8,16 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 from torch import nn
 
+from pocketbayes.commands.flags import (
+    Flag,
+    UsageError,
+    as_usage_error,
+    merged,
+    options_in,
+    require_all_taken,
+    take,
+    with_choices,
+)
 from pocketbayes.commands.opening import (
     Dataset,
     chosen_device,
@@ -25,23 +35,13 @@ from pocketbayes.data import (
     ImageSet,
     MemoryLoader,
     corrupted,
+    tracked,
     with_validation,
 )
-from pocketbayes.description import Description, describe
-from pocketbayes.environment import PRECISIONS
 from pocketbayes.errors import DataError, require_choice
-from pocketbayes.evaluation import Answers, answered, record_of
-from pocketbayes.flags import (
-    Flag,
-    UsageError,
-    as_usage_error,
-    merged,
-    options_in,
-    require_all_taken,
-    take,
-    with_choices,
-)
-from pocketbayes.progress import tracked
+from pocketbayes.layers import Description, describe
+from pocketbayes.prediction import Answers, answered, record_of
+from pocketbayes.training import PRECISIONS
 
 _TOLD = ("split", "corruption", "severity", "ood")
 SPLITS = ("test", "validation", "train")

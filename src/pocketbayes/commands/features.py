@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pocketbayes.commands.evaluate import require_target
 from pocketbayes.commands.opening import opened_model
-from pocketbayes.features import FeatureReport, feature_report
-from pocketbayes.plots import new_figure, save_figure
+from pocketbayes.report import FeatureReport, feature_report, new_figure, save_figure
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from pocketbayes.commands.evaluate import EvaluateOptions, opened_target, require_target
+from pocketbayes.commands.flags import (
+    Flag,
+    merged,
+    options_in,
+    require_all_taken,
+    take,
+    with_choices,
+)
 from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.planning import data_flag_groups
-from pocketbayes.data import DATASETS, MemoryLoader
-from pocketbayes.description import describe
-from pocketbayes.figures import weight_figures
-from pocketbayes.flags import Flag, merged, options_in, require_all_taken, take, with_choices
+from pocketbayes.data import DATASETS, MemoryLoader, tracked
+from pocketbayes.layers import describe
 from pocketbayes.methods import Sharing
-from pocketbayes.progress import tracked
+from pocketbayes.report import weight_figures
 
 _OTHERS = (
     "corruption",

@@ -16,17 +16,21 @@ from safetensors.torch import load_file
 from torch import nn
 
 from pocketbayes.codec import described, load
+from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.runs import CONFIG, MODEL
-from pocketbayes.convert import bayesianize_
-from pocketbayes.data import DATASETS, ImageSet, TableSet, open_dataset
-from pocketbayes.data.pixels import image_form
-from pocketbayes.data.tables import checked_table_preprocess
-from pocketbayes.description import Description, describe, update_description
-from pocketbayes.environment import DEVICES
+from pocketbayes.data import (
+    DATASETS,
+    ImageSet,
+    TableSet,
+    checked_table_preprocess,
+    image_form,
+    open_dataset,
+)
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
-from pocketbayes.flags import UsageError
-from pocketbayes.methods.base import make_points_
+from pocketbayes.layers import Description, bayesianize_, describe, update_description
+from pocketbayes.methods import make_points_
 from pocketbayes.models import build_network
+from pocketbayes.training import DEVICES
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 NORMALISATIONS = ("data", "imagenet")

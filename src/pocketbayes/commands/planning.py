@@ -5,12 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pocketbayes.commands.runs import CONFIG, plain, read_run_config
-from pocketbayes.data import DATASETS
-from pocketbayes.environment import DEVICES, PRECISIONS
-from pocketbayes.errors import nearest, require_choice, require_count, require_number
-from pocketbayes.estimators import ESTIMATORS
-from pocketbayes.flags import (
+from pocketbayes.commands.flags import (
     Flag,
     UsageError,
     as_usage_error,
@@ -21,8 +16,13 @@ from pocketbayes.flags import (
     take,
     with_choices,
 )
+from pocketbayes.commands.runs import CONFIG, plain, read_run_config
+from pocketbayes.data import DATASETS
+from pocketbayes.errors import nearest, require_choice, require_count, require_number
+from pocketbayes.layers import ESTIMATORS
 from pocketbayes.methods import METHODS, Method
 from pocketbayes.models import MODELS
+from pocketbayes.training import DEVICES, PRECISIONS
 
 _PRIOR_STDS = {"categorical": 0.05, "gaussian": 0.3}
 _BETA_FOR_VALUES = 0.1

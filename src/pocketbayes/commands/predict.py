@@ -10,17 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pocketbayes.checkpoints import prepare_directory
+from pocketbayes.codec import prepare_directory
 from pocketbayes.commands.evaluate import in_precision
 from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.runs import write_text
-from pocketbayes.data import images_from_files, normalised, table_from_file
-from pocketbayes.data.folders import PICTURES
-from pocketbayes.description import Description, describe
+from pocketbayes.data import PICTURES, images_from_files, normalised, table_from_file, tracked
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
-from pocketbayes.prediction import predict
-from pocketbayes.predictive import ClassPrediction, Prediction, ValuePrediction, why_unsure
-from pocketbayes.progress import tracked
+from pocketbayes.layers import Description, describe
+from pocketbayes.prediction import ClassPrediction, Prediction, ValuePrediction, predict, why_unsure
 
 TABLES = (".csv", ".txt", ".parquet", ".pq")
 SURE = 0.9

@@ -10,23 +10,15 @@ import numpy as np
 import torch
 
 from pocketbayes import __version__, codec
-from pocketbayes.checkpoints import prepare_directory
-from pocketbayes.commands.evaluate import (
-    EvaluateOptions,
-    Measured,
-    measured_target,
-    require_target,
-)
+from pocketbayes.codec import prepare_directory
+from pocketbayes.commands.evaluate import EvaluateOptions, Measured, measured_target, require_target
+from pocketbayes.commands.flags import Flag, UsageError, merged, options_in, take, with_choices
 from pocketbayes.commands.planning import data_flag_groups
 from pocketbayes.commands.runs import MODEL, read_run_config, write_text
 from pocketbayes.data import DATASETS
-from pocketbayes.description import describe
-from pocketbayes.errors import PocketBayesError
-from pocketbayes.extras import optional_module
-from pocketbayes.figures import RandomWeights
-from pocketbayes.flags import Flag, UsageError, merged, options_in, take, with_choices
-from pocketbayes.plots import Numbers
-from pocketbayes.report import Findings, answers_of, report_page
+from pocketbayes.errors import PocketBayesError, optional_module
+from pocketbayes.layers import describe
+from pocketbayes.report import Findings, Numbers, RandomWeights, answers_of, report_page
 
 # Of `evaluate`: for plain weights, which have no file to speak of, and for spoiled images.
 _OTHERS = ("normalize", "corruption", "severity")

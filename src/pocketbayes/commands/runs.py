@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
-from pocketbayes.checkpoints import checkpoints_in, prepare_directory, write_atomically
+from pocketbayes.codec import prepare_directory, write_atomically
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.training import checkpoints_in
 
 CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pocketbayes.codec import load, save
+from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import (
     Dataset,
     built_network,
@@ -31,17 +32,11 @@ from pocketbayes.commands.runs import (
     write_config,
     write_metrics,
 )
-from pocketbayes.composition import FitResult
-from pocketbayes.convert import bayesianize_
 from pocketbayes.data import MemoryLoader, with_validation
-from pocketbayes.description import describe
-from pocketbayes.evaluation import evaluate
-from pocketbayes.fitting import fit
-from pocketbayes.flags import UsageError
-from pocketbayes.flops import training_flops
-from pocketbayes.layers import set_estimator
-from pocketbayes.methods import Method, Sharing
-from pocketbayes.methods.exchanging import ExchangingMethod
+from pocketbayes.layers import bayesianize_, describe, set_estimator
+from pocketbayes.methods import ExchangingMethod, Method, Sharing
+from pocketbayes.prediction import evaluate
+from pocketbayes.training import FitResult, fit, training_flops
 
 _EVALUATION_BATCH = 500
 _TRAINING_NUMBERS = ("loss", "nll", "kl", "accuracy", "rmse")

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.data.files import reading
-from pocketbayes.errors import DataError
-from pocketbayes.extras import optional_module
+from pocketbayes.errors import DataError, optional_module
 
 _MISSING = {"", "?", "na", "n/a", "nan", "null", "none", "<na>"}
 _MISSING_WORDS = _MISSING - {"na", "none"}  # which are good words of some columns

@@ -29,7 +29,7 @@ from pocketbayes.data.filters import (
 )
 from pocketbayes.data.weather import fog, frost, snow
 from pocketbayes.errors import DataError, nearest
-from pocketbayes.randomness import mixed_seed
+from pocketbayes.posteriors import mixed_seed
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _VALUES_AT_A_TIME = 1 << 21

@@ -8,7 +8,7 @@ import torch
 from pocketbayes.data.files import require_split
 from pocketbayes.data.images import ImageSet
 from pocketbayes.data.pixels import in_channels, measured
-from pocketbayes.extras import optional_module
+from pocketbayes.errors import optional_module
 
 _TRAIN_DIGITS = 1287  # where the labels begin anew with 0..9, 0..9: another writer
 _SIDE, _PATCHES, _PATCH_SEED = 8, 1000, 8

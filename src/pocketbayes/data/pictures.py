@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pocketbayes.data.files import Bytes, reading
 from pocketbayes.data.pixels import ImageForm, covering_size, image_form
+from pocketbayes.data.progress import tracked
 from pocketbayes.errors import DataError
-from pocketbayes.progress import tracked
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -1,10 +1,12 @@
 """The methods: a closed table from name to config."""
 
-from pocketbayes.methods.base import Beginning, Method, Moment
-from pocketbayes.methods.deep_ensemble import DeepEnsemble
+from pocketbayes.methods.base import Beginning, Method, Moment, make_points_, unshare_
+from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
+from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
+from pocketbayes.methods.processes import agree_on_state, averaged, never_broadcast
 from pocketbayes.methods.rigl import RigL
 from pocketbayes.methods.sharing import Sharing
 from pocketbayes.methods.spike_slab import SpikeSlab
@@ -28,6 +30,7 @@ __all__ = [
     "Beginning",
     "DeepEnsemble",
     "Deterministic",
+    "ExchangingMethod",
     "MCDropout",
     "MeanField",
     "Method",
@@ -37,4 +40,10 @@ __all__ = [
     "SpikeSlab",
     "Subspace",
     "VariationalDropout",
+    "agree_on_state",
+    "averaged",
+    "make_points_",
+    "never_broadcast",
+    "restart_",
+    "unshare_",
 ]

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
-from pocketbayes.posteriors.conversions import as_own, as_point, as_spread
+from pocketbayes.layers import named_posteriors, replace_posterior
+from pocketbayes.posteriors import as_own, as_point, as_spread
 
 Gradients = dict[str, Tensor]
 WITHOUT_SWITCHES = (

@@ -7,9 +7,8 @@ from typing import cast
 import torch
 from torch import nn
 
-from pocketbayes.convert import named_posteriors
-from pocketbayes.description import NOISE
 from pocketbayes.errors import PocketBayesError, require_count
+from pocketbayes.layers import NOISE, named_posteriors
 from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.posteriors import Packed, Posterior, Shared, SpikeSlab

@@ -14,8 +14,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.allocation import ALLOCATIONS
-from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import (
     PocketBayesError,
     require_choice,
@@ -23,11 +21,12 @@ from pocketbayes.errors import (
     require_number,
     require_truth,
 )
+from pocketbayes.layers import named_posteriors, replace_posterior
 from pocketbayes.methods.base import Method, Moment, unshare_
 from pocketbayes.methods.rows import Row
 from pocketbayes.methods.support import Part, chosen_posteriors, planned_parts
 from pocketbayes.posteriors import STRUCTURES, Packed, Posterior
-from pocketbayes.repacking import Optimizers, repack_
+from pocketbayes.sparsity import ALLOCATIONS, Optimizers, repack_
 
 GROWTHS = ("one_step", "mean", "multi_step")
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.environment import agreed
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.methods.base import Gradients
+from pocketbayes.methods.processes import agreed
 from pocketbayes.posteriors import Gaussian, Sparse
 
 Own = Gaussian | Sparse

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from pocketbayes.dropout import dropout_modules
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import dropout_modules
 from pocketbayes.methods.deterministic import Deterministic
 
 

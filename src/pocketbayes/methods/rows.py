@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pocketbayes.environment import agreed
-from pocketbayes.exchange import Exchange, exchanged
+from pocketbayes.methods.processes import agreed
 from pocketbayes.posteriors import Packed
+from pocketbayes.sparsity import Exchange, exchanged
 
 
 class Row(NamedTuple):

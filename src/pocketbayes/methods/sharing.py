@@ -7,15 +7,6 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codebooks import (
-    ENTRY_BITS,
-    bits_of_whole,
-    nearest_entries,
-    planned_codebook,
-    planned_to_fit,
-)
-from pocketbayes.convert import named_posteriors, replace_posterior
-from pocketbayes.environment import agreed, agreed_object
 from pocketbayes.errors import (
     PocketBayesError,
     require_choice,
@@ -23,16 +14,34 @@ from pocketbayes.errors import (
     require_number,
     require_truth,
 )
-from pocketbayes.merging import MERGES
+from pocketbayes.layers import named_posteriors, replace_posterior
 from pocketbayes.methods.base import Beginning, Method, VariationalMethod, unshare_
 from pocketbayes.methods.joining import Joined, Own
 from pocketbayes.methods.mean_field import MeanField
-from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table
-from pocketbayes.posteriors.conversions import is_trainable
-from pocketbayes.posteriors.parts import Blends, Support, Whole
-from pocketbayes.posteriors.table import DRAWS
-from pocketbayes.rate_distortion import Codebook
-from pocketbayes.weight_sharing import Plan, Rules, planned_mixture
+from pocketbayes.methods.processes import agreed, agreed_object
+from pocketbayes.posteriors import (
+    DRAWS,
+    Blends,
+    Gaussian,
+    Shared,
+    Sparse,
+    Support,
+    Table,
+    Whole,
+    is_trainable,
+)
+from pocketbayes.sharing import (
+    ENTRY_BITS,
+    MERGES,
+    Codebook,
+    Plan,
+    Rules,
+    bits_of_whole,
+    nearest_entries,
+    planned_codebook,
+    planned_mixture,
+    planned_to_fit,
+)
 
 OBJECTIVES = ("mixture", "rate_distortion")
 

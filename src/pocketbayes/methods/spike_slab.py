@@ -5,25 +5,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.convert import named_posteriors, owners_of, replace_posterior
-from pocketbayes.errors import (
-    PocketBayesError,
-    require_choice,
-    require_number,
-    require_truth,
-)
-from pocketbayes.inclusion import (
+from pocketbayes.errors import PocketBayesError, require_choice, require_number, require_truth
+from pocketbayes.layers import named_posteriors, owners_of, replace_posterior
+from pocketbayes.methods.base import WITHOUT_SWITCHES, Moment, VariationalMethod
+from pocketbayes.posteriors import (
+    GRANULARITIES,
     LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
     MOST_LOG_ODDS,
+    Gaussian,
+    NarrowSpike,
+    Packed,
+    Posterior,
+    as_own,
+    at_least_single,
+    is_trainable,
     log_odds_of,
     stationary_log_odds,
 )
-from pocketbayes.methods.base import WITHOUT_SWITCHES, Moment, VariationalMethod
-from pocketbayes.posteriors import Gaussian, NarrowSpike, Packed, Posterior
 from pocketbayes.posteriors import SpikeSlab as Switched
-from pocketbayes.posteriors.conversions import as_own, is_trainable
-from pocketbayes.posteriors.spike_slab import GRANULARITIES, at_least_single
 
 _MOVED = "beta of the last move"  # in the memory, whose other names are those of posteriors
 _WEIGHT = ", weight of the mean"  # behind such a name

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from pocketbayes.convert import named_posteriors
-from pocketbayes.criteria import CRITERIA
 from pocketbayes.errors import require_choice, require_number
+from pocketbayes.layers import named_posteriors
 from pocketbayes.methods.base import VariationalMethod, spread_points_
 from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.posteriors import Gaussian, Packed, Posterior, Sparse
+from pocketbayes.sparsity import CRITERIA
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,22 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.allocation import allocated
-from pocketbayes.convert import named_posteriors
-from pocketbayes.environment import agreed
-from pocketbayes.exchange import largest_of_all
+from pocketbayes.layers import named_posteriors
+from pocketbayes.methods.processes import agreed
 from pocketbayes.methods.rows import per_unit
-from pocketbayes.posteriors import Gaussian, Packed, Point, Posterior
-from pocketbayes.posteriors.conversions import as_dense, as_packed, is_trainable
-from pocketbayes.posteriors.structures import least_units, to_units, unit_layout
+from pocketbayes.posteriors import (
+    Gaussian,
+    Packed,
+    Point,
+    Posterior,
+    as_dense,
+    as_packed,
+    is_trainable,
+    least_units,
+    to_units,
+    unit_layout,
+)
+from pocketbayes.sparsity import allocated, largest_of_all
 
 
 class Part(NamedTuple):

@@ -4,16 +4,15 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from pocketbayes.convert import named_posteriors, replace_posterior
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import named_posteriors, replace_posterior
 from pocketbayes.methods.base import (
     WITHOUT_SWITCHES,
     VariationalMethod,
     require_no_switches,
     unshare_,
 )
-from pocketbayes.posteriors import Gaussian, Packed
-from pocketbayes.posteriors.conversions import as_log_uniform, as_own, is_trainable
+from pocketbayes.posteriors import Gaussian, Packed, as_log_uniform, as_own, is_trainable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,14 @@ from pocketbayes.models.cifar_resnet import resnet20, resnet32, resnet44, resnet
 from pocketbayes.models.convolutional import lenet5, vgg_like
 from pocketbayes.models.fully_connected import mlp
 from pocketbayes.models.registry import MODELS, build_network, options_of
+from pocketbayes.models.residual import PaddedShortcut
 from pocketbayes.models.resnet import resnet18, resnet34, resnet50, resnet101
 from pocketbayes.models.vit import vit_b16, vit_small, vit_tiny
 from pocketbayes.models.wide_resnet import wrn_28_10
 
 __all__ = [
     "MODELS",
+    "PaddedShortcut",
     "build_network",
     "lenet5",
     "mlp",

@@ -7,12 +7,7 @@ from torch import Tensor, nn
 
 from pocketbayes.models.checks import require_dropout, require_image, require_outputs
 from pocketbayes.models.registry import network
-from pocketbayes.models.residual import (
-    BasicBlock,
-    initialise_convolutions_,
-    padded_shortcut,
-    stage,
-)
+from pocketbayes.models.residual import BasicBlock, initialise_convolutions_, padded_shortcut, stage
 
 
 class CifarResNet(nn.Module):

@@ -1,15 +1,44 @@
 """The families of posteriors: a closed table, so that a file never names a class."""
 
 from pocketbayes.posteriors.base import Posterior
+from pocketbayes.posteriors.codebook import DRAWS, Table, passes_of, tables_with_passes
+from pocketbayes.posteriors.conversions import (
+    as_dense,
+    as_log_uniform,
+    as_own,
+    as_packed,
+    as_point,
+    as_spread,
+    is_trainable,
+    thinned,
+)
 from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.inclusion import (
+    LEAST_INCLUSION,
+    MOST_DRAWN_LOG_ODDS,
+    MOST_LOG_ODDS,
+    log_odds_of,
+    soft_switch,
+    stationary_log_odds,
+    switched_moments,
+)
+from pocketbayes.posteriors.joint_draw import JointDraw, joint_draws
 from pocketbayes.posteriors.log_uniform import LogUniform
 from pocketbayes.posteriors.packed import Packed
+from pocketbayes.posteriors.parts import Blends, Support, Whole
 from pocketbayes.posteriors.point import Point
+from pocketbayes.posteriors.randomness import (
+    inside_vmap,
+    isolated_randomness,
+    mixed_seed,
+    normal_like,
+    seed_everything,
+)
+from pocketbayes.posteriors.reuse import is_repeated, remembered, repeated_input
 from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
-from pocketbayes.posteriors.spike_slab import NarrowSpike, SpikeSlab
-from pocketbayes.posteriors.structures import STRUCTURES
-from pocketbayes.posteriors.table import Table
+from pocketbayes.posteriors.spike_slab import GRANULARITIES, NarrowSpike, SpikeSlab, at_least_single
+from pocketbayes.posteriors.structures import STRUCTURES, least_units, to_units, unit_layout
 
 FAMILIES: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
@@ -23,9 +52,16 @@ FAMILIES: dict[str, type[Posterior]] = {
 }
 
 __all__ = [
+    "DRAWS",
     "FAMILIES",
+    "GRANULARITIES",
+    "LEAST_INCLUSION",
+    "MOST_DRAWN_LOG_ODDS",
+    "MOST_LOG_ODDS",
     "STRUCTURES",
+    "Blends",
     "Gaussian",
+    "JointDraw",
     "LogUniform",
     "NarrowSpike",
     "Packed",
@@ -35,5 +71,34 @@ __all__ = [
     "Sparse",
     "SparsePoint",
     "SpikeSlab",
+    "Support",
     "Table",
+    "Whole",
+    "as_dense",
+    "as_log_uniform",
+    "as_own",
+    "as_packed",
+    "as_point",
+    "as_spread",
+    "at_least_single",
+    "inside_vmap",
+    "is_repeated",
+    "is_trainable",
+    "isolated_randomness",
+    "joint_draws",
+    "least_units",
+    "log_odds_of",
+    "mixed_seed",
+    "normal_like",
+    "passes_of",
+    "remembered",
+    "repeated_input",
+    "seed_everything",
+    "soft_switch",
+    "stationary_log_odds",
+    "switched_moments",
+    "tables_with_passes",
+    "thinned",
+    "to_units",
+    "unit_layout",
 ]

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pocketbayes.posteriors.base import Posterior, prior_std_from, require_real_arrays
-from pocketbayes.randomness import normal_like
-from pocketbayes.reuse import remembered
+from pocketbayes.posteriors.randomness import normal_like
+from pocketbayes.posteriors.reuse import remembered
 
 
 class Gaussian(Posterior):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Posterior, prior_std_from
+from pocketbayes.posteriors.codebook import Table, looked_up, overwritten
 from pocketbayes.posteriors.gaussian import (
     gaussian_kl,
     gaussian_kls,
@@ -28,9 +29,8 @@ from pocketbayes.posteriors.parts import (
     require_labels,
     require_separate,
 )
+from pocketbayes.posteriors.reuse import recalled, remembered
 from pocketbayes.posteriors.structures import LAYOUTS, placed_units, unit_layout
-from pocketbayes.posteriors.table import Table, looked_up, overwritten
-from pocketbayes.reuse import recalled, remembered
 
 
 class Shared(Posterior):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pocketbayes.posteriors.base import prior_std_from, require_real_arrays
 from pocketbayes.posteriors.gaussian import gaussian_kl, reparameterised, square_of_exp
 from pocketbayes.posteriors.packed import Packed, checked_places
-from pocketbayes.reuse import remembered
+from pocketbayes.posteriors.reuse import remembered
 
 
 class Sparse(Packed):

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.inclusion import (
+from pocketbayes.posteriors.base import Gate, Posterior, prior_std_from, require_real_arrays
+from pocketbayes.posteriors.gaussian import gaussian_kls, reparameterised, square_of_exp
+from pocketbayes.posteriors.inclusion import (
     MOST_LOG_ODDS,
     bernoulli_kl,
     density_ratio,
     soft_switch,
     switched_moments,
 )
-from pocketbayes.posteriors.base import Gate, Posterior, prior_std_from, require_real_arrays
-from pocketbayes.posteriors.gaussian import gaussian_kls, reparameterised, square_of_exp
-from pocketbayes.reuse import remembered
+from pocketbayes.posteriors.reuse import remembered
 
 GRANULARITIES = ("weight", "input", "output")
 

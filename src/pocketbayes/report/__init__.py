@@ -1,6 +1,36 @@
 """One page about models: how big, how accurate, how sure; needs nothing but itself."""
 
+from pocketbayes.report.features import FeatureReport, feature_report
+from pocketbayes.report.figures import RandomWeights, weight_figures
 from pocketbayes.report.findings import Findings, answers_of
 from pocketbayes.report.page import report_page
+from pocketbayes.report.plots import (
+    Numbers,
+    draw_entropies,
+    draw_reliability,
+    draw_sizes,
+    new_figure,
+    save_figure,
+)
+from pocketbayes.report.tables import as_text, console, facts_table, rows_table, show
 
-__all__ = ["Findings", "answers_of", "report_page"]
+__all__ = [
+    "FeatureReport",
+    "Findings",
+    "Numbers",
+    "RandomWeights",
+    "answers_of",
+    "as_text",
+    "console",
+    "draw_entropies",
+    "draw_reliability",
+    "draw_sizes",
+    "facts_table",
+    "feature_report",
+    "new_figure",
+    "report_page",
+    "rows_table",
+    "save_figure",
+    "show",
+    "weight_figures",
+]

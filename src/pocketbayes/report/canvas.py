@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pocketbayes.extras import optional_module
-from pocketbayes.plots import new_figure
+from pocketbayes.errors import optional_module
+from pocketbayes.report.plots import new_figure
 from pocketbayes.report.words import bytes_in_words
 
 

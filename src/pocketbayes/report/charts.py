@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pocketbayes import metrics
 from pocketbayes.methods import Sharing
-from pocketbayes.planes import draw_confidences
-from pocketbayes.plots import COLOURS, Numbers, as_label, draw_reliability
+from pocketbayes.prediction import risk_coverage as risk_by_coverage
 from pocketbayes.report.canvas import Chart, drawn, label_bytes
 from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
+from pocketbayes.report.planes import draw_confidences
+from pocketbayes.report.plots import COLOURS, Numbers, as_label, draw_reliability
 from pocketbayes.report.words import bytes_in_words
 
 _REFERENCES = {"float32 network": 4, "float32 posterior": 8}  # bytes per weight
@@ -106,7 +106,7 @@ def _reliability(answers: Mapping[str, ClassAnswers]) -> Chart:
 def risk_coverage(answers: ClassAnswers) -> tuple[Numbers, Numbers]:
     """Share of examples answered, most confident first, and the share of errors among them."""
     wrong = torch.from_numpy(1 - answers.right)
-    risk = metrics.risk_coverage(torch.from_numpy(answers.confidence), wrong).numpy()
+    risk = risk_by_coverage(torch.from_numpy(answers.confidence), wrong).numpy()
     return np.arange(1, len(risk) + 1) / len(risk), risk
 
 

@@ -9,9 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from pocketbayes.data import ImageSet, TableSet
-from pocketbayes.plots import shortened
-from pocketbayes.predictive import Prediction, why_unsure
+from pocketbayes.prediction import Prediction, why_unsure
 from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
+from pocketbayes.report.plots import shortened
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from pocketbayes.codec import FileSummary
 from pocketbayes.data import ImageSet, TableSet
-from pocketbayes.evaluation import Answers
-from pocketbayes.figures import RandomWeights
-from pocketbayes.plots import Numbers
-from pocketbayes.predictive import ClassPrediction, Prediction
+from pocketbayes.prediction import Answers, ClassPrediction, Prediction
+from pocketbayes.report.figures import RandomWeights
+from pocketbayes.report.plots import Numbers
 
 
 @dataclass(frozen=True)

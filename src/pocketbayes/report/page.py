@@ -9,8 +9,8 @@ from pocketbayes.report.canvas import Chart
 from pocketbayes.report.charts import charts_of
 from pocketbayes.report.examples import Example, least_sure, surest_mistakes
 from pocketbayes.report.findings import ClassAnswers, Findings
+from pocketbayes.report.tables import as_text, flattened
 from pocketbayes.report.words import bytes_in_words, comparison, verdict
-from pocketbayes.tables import as_text, flattened
 
 # No script, no request: a browser refuses whatever else might get in.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

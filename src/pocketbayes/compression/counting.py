@@ -1,0 +1,80 @@
+"""How many numbers a model with shared weights holds: as its paper counts, and all of them."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import named_posteriors
+from pocketbayes.posteriors import Shared
+from pocketbayes.sharing import ENTRY_BITS, bits_of_whole, coded_bits
+
+
+@dataclass(frozen=True)
+class SharingSummary:
+    """What shared weights consist of; prints as a table.
+
+    Attributes:
+        weights: those of the tensors that share, there or not.
+        active_weights: those that are there; a sparse network lacks the others.
+        components: entries of all tables.
+        outliers: weights with a mean and std of their own.
+        blends: weights between two entries.
+        parameters: outliers + blends + 2 components, the paper's count; leaves out the labels.
+        stored_scalars: 2 outliers + blends + 2 components, all real numbers there are.
+        index_bytes: of the labels as they stand in memory.
+        coded_bytes: labels of each tensor at their entropy, outliers and blends with their places,
+            and the table: what an ideal coder would need, places of a sparse network left out.
+    """
+
+    weights: int
+    active_weights: int
+    components: int
+    outliers: int
+    blends: int
+    parameters: int
+    stored_scalars: int
+    index_bytes: int
+    coded_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name.replace('_', ' '):<15} {n:>14,}" for name, n in vars(self).items())
+
+
+def sharing_summary(model: nn.Module) -> SharingSummary:
+    """Counts of a model trained by `Sharing`.
+
+    Example:
+        >>> print(sharing_summary(model))
+    """
+    shared = [q for _, q in named_posteriors(model) if isinstance(q, Shared)]
+    if not shared:
+        raise PocketBayesError("no weights are shared: train with method=Sharing() first")
+    components = sum(len(table) for table in {id(q.table): q.table for q in shared}.values())
+    outliers, blends = sum(len(q.outlier) for q in shared), sum(len(q.blend) for q in shared)
+    bits = sum(map(_coded_bits, shared)) + ENTRY_BITS * components
+    return SharingSummary(
+        weights=sum(q.shape.numel() for q in shared),
+        active_weights=sum(q.num_active for q in shared),
+        components=components,
+        outliers=outliers,
+        blends=blends,
+        parameters=outliers + blends + 2 * components,
+        stored_scalars=2 * outliers + blends + 2 * components,
+        index_bytes=sum(q.label.numel() * q.label.element_size() for q in shared),
+        coded_bytes=round(bits / 8),
+    )
+
+
+def _coded_bits(posterior: Shared) -> float:
+    """Bits of one tensor: labels, whole weights, and blends (two labels, a share, a place)."""
+    whole = bits_of_whole(posterior.num_active)
+    label_bits = 16 * posterior.label.element_size()
+    of_blends = len(posterior.blend) * (whole - 32 + label_bits)
+    labels = coded_bits(posterior.plain_labels(), len(posterior.table))
+    return labels + len(posterior.outlier) * whole + of_blends

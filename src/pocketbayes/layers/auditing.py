@@ -1,0 +1,131 @@
+"""What became of each module of a network."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
+
+from torch import nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers.bayesian import BayesianModule
+from pocketbayes.layers.selection import NORMS, kind_of, library_type
+from pocketbayes.posteriors import FAMILIES, Posterior
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """What became of one module."""
+
+    name: str
+    type: str
+    status: str
+    weights: int
+    deterministic: int
+    estimator: str
+    why: str
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        counts = (f"{self.weights:,}", f"{self.deterministic:,}")
+        return (self.name or "(root)", self.type, self.status, *counts, self.estimator, self.why)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One row per module; prints as a table."""
+
+    rows: tuple[AuditRow, ...]
+
+    def __iter__(self) -> Iterator[AuditRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        head = ("module", "type", "status", "Bayesian", "deterministic", "estimator", "why")
+        weights = sum(row.weights for row in self)
+        rest = sum(row.deterministic for row in self)
+        table = [head, *(r.cells() for r in self), ("total", "", "", f"{weights:,}", f"{rest:,}")]
+        widths = [max(len(row[i]) for row in table[:-1]) for i in range(len(head))]
+        numeric = (3, 4)
+
+        def line(row: tuple[str, ...]) -> str:
+            padded = (
+                cell.rjust(widths[i]) if i in numeric else cell.ljust(widths[i])
+                for i, cell in enumerate(row)
+            )
+            return "  ".join(padded).rstrip()
+
+        return "\n".join(map(line, table))
+
+    __repr__ = __str__
+
+
+def audit(model: nn.Module) -> Audit:
+    """Lists every module: Bayesian or deterministic, how many parameters, and why.
+
+    Counts are of the module's own parameters, not of its children's; a tied one counts where
+    it is met first. Works before and after conversion.
+
+    Example:
+        >>> print(audit(model))                         # a table
+        >>> [row.name for row in audit(model) if row.status == "bayesian"]
+    """
+    if not isinstance(model, nn.Module):
+        raise PocketBayesError(f"audit takes a torch.nn.Module, not {type(model).__name__}")
+    seen: set[int] = set()
+    modules = model.named_modules()
+    return Audit(tuple(_row(n, m, seen) for n, m in modules if not _belongs_to_posterior(n)))
+
+
+def _row(name: str, module: nn.Module, seen: set[int]) -> AuditRow:
+    posteriors: dict[str, Posterior] = {}
+    plain, estimator = type(module), "-"
+    if isinstance(module, BayesianModule):
+        posteriors = {n: module.posterior(n) for n in module.posteriors}
+        plain, estimator = module.plain_class, module.estimator
+    own = {n: p for n, p in module._parameters.items() if p is not None}
+    random = [p for p in posteriors.values() if p.is_random]
+    exact = [p for p in posteriors.values() if not p.is_random]
+    return AuditRow(
+        name=name,
+        type=plain.__name__,
+        status="bayesian" if random else "deterministic" if own or exact else "-",
+        weights=sum(prod(p.shape) for p in _unseen(random, seen)),
+        deterministic=sum(p.numel() for p in _unseen(own.values(), seen))
+        + sum(prod(p.shape) for p in _unseen(exact, seen)),
+        estimator=estimator,
+        why=_why(module, posteriors, list(own)),
+    )
+
+
+def _why(module: nn.Module, posteriors: dict[str, Posterior], own: list[str]) -> str:
+    if posteriors:
+        family = {kind: name for name, kind in FAMILIES.items()}
+        random = ", ".join(f"{n}: {family[type(p)]}" for n, p in posteriors.items())
+        return random + (f"; deterministic: {', '.join(own)}" if own else "")
+    if not own:
+        return "no parameters of its own"
+    if isinstance(module, NORMS):
+        return "normalisation"
+    if isinstance(module, nn.PReLU):
+        return "activation"
+    if kind_of(module) is not None:
+        return "not selected"
+    if library_type(module) is not None:
+        return "not a kind that can be converted"
+    return f"bare parameters of your own module: {', '.join(own)}"
+
+
+def _unseen(items: Iterable[Item], seen: set[int]) -> list[Item]:
+    new = [item for item in items if id(item) not in seen]
+    seen.update(map(id, new))
+    return new
+
+
+def _belongs_to_posterior(name: str) -> bool:
+    return "posteriors" in name.split(".")

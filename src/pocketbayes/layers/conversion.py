@@ -1,0 +1,186 @@
+"""From a plain network to a Bayesian one, and access to its posteriors."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from torch import nn
+
+from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
+from pocketbayes.layers.bayesian import BayesianModule, bayesian_modules, make_bayesian_
+from pocketbayes.layers.description import attach_description
+from pocketbayes.layers.estimators import ESTIMATORS
+from pocketbayes.layers.selection import Place, Rules, places, places_of
+from pocketbayes.posteriors import Gaussian, Posterior
+
+Net = TypeVar("Net", bound=nn.Module)
+
+
+def bayesianize_(
+    net: Net,
+    prior_std: float = 0.05,
+    std_init: float = 1e-3,
+    estimator: str = "lrt",
+    include: Rules = None,
+    exclude: Rules = None,
+    bias: bool = False,
+) -> Net:
+    """Turns `net` into a Bayesian network, in place, and returns it.
+
+    Every weight w of a Linear, Conv1d/2d/3d, ConvTranspose1d/2d/3d, Embedding,
+    MultiheadAttention (so TransformerEncoder too), LSTM or GRU gets a posterior
+    N(w, std_init^2) and a prior N(0, prior_std^2). All else stays as it is: norms, activations
+    with parameters, and bare parameters of your own modules are deterministic; `audit` lists
+    them. Tied weights share one posterior, of which each use is a draw of its own. The network
+    still trains, saves, moves and compiles as before, but each forward pass is now a random
+    draw, in training and in evaluation mode. Initialise or load weights before converting:
+    afterwards `layer.weight` is a fresh draw, and writing into it changes nothing. Second
+    derivatives through "lrt" are not supported, nor is one model run by several threads at once.
+
+    Args:
+        net: any module, already on its device and in its dtype. It is changed.
+        prior_std: std of the prior of every weight.
+        std_init: std that every posterior starts with.
+        estimator: how layers that are linear in their weight draw: "lrt" (local
+            reparameterisation: fresh noise per output, least variance), "weight" (one weight
+            sample per pass), "flipout" (one weight sample, random signs per example) or
+            "mean" (no noise). Attention, recurrent and embedding layers always use "weight".
+        include: convert only modules that match; None means all. A name pattern such as
+            "encoder.*" (shell style), a module type, a predicate `(name, module) -> bool`, or
+            several of them. A module that matches brings everything inside it.
+        exclude: leave these alone; given in the same ways.
+        bias: make biases, and the shifts of norms, Bayesian as well. Scales of norms never are:
+            a prior around zero would switch their channels off.
+
+    Raises:
+        ConversionError: the network is already Bayesian, has a parameter this cannot handle,
+            or a pattern matches nothing. The network is then unchanged.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        >>> model = bayesianize_(net, prior_std=0.1, exclude="2")
+    """
+    if not isinstance(net, nn.Module):
+        raise ConversionError(f"bayesianize_ takes a torch.nn.Module, not {type(net).__name__}")
+    prior_std = require_number(prior_std, "prior_std", above=0, most=1e6)
+    std_init = require_number(std_init, "std_init", above=0, most=1e6)
+    if not isinstance(bias, bool):
+        raise ConversionError(f"bias must be True or False; got {bias!r}")
+    require_choice(estimator, "estimator", ESTIMATORS)
+    _require_plain(net)
+    found = places(net, include, exclude, bias)
+    parameters = {id(place.parameter): place.parameter for place in found}
+    posteriors: dict[int, Posterior] = {
+        key: Gaussian.around(parameter, std_init, prior_std)
+        for key, parameter in parameters.items()
+    }
+    _convert_(net, found, posteriors, estimator)
+    attach_description(net)
+    return net
+
+
+def require_parameters(net: nn.Module, names: Iterable[str]) -> None:
+    """Refuses names that no parameter of the network has."""
+    named = dict(net.named_parameters())
+    for name in names:
+        if name not in named:
+            raise ConversionError(f"the network has no parameter {name!r}{nearest(name, named)}")
+
+
+def adopt_posteriors_(net: nn.Module, posteriors: Mapping[str, Posterior], estimator: str) -> None:
+    """Makes exactly the parameters of these names Bayesian, each by the posterior given."""
+    _require_plain(net)
+    require_parameters(net, posteriors)
+    named = dict(net.named_parameters())
+    chosen: dict[int, Posterior] = {}
+    for name, posterior in posteriors.items():
+        if named[name].shape != posterior.shape:
+            raise ConversionError(
+                f"{name} is {tuple(named[name].shape)} in the network, but its posterior is "
+                f"{tuple(posterior.shape)}"
+            )
+        chosen[id(named[name])] = posterior
+    found = places_of(net, (named[name] for name in posteriors))
+    missed = set(chosen) - {id(place.parameter) for place in found}
+    for name in posteriors:
+        if id(named[name]) in missed:
+            raise ConversionError(f"{name} belongs to a layer that cannot be made Bayesian")
+    _freeze_as(posteriors, {name for name in posteriors if named[name].requires_grad})
+    _convert_(net, found, chosen, estimator)
+
+
+def _freeze_as(posteriors: Mapping[str, Posterior], learning: set[str]) -> None:
+    """Lets the parameters of these posteriors learn, and a table if one of its users does."""
+    learns: dict[int, bool] = {}
+    for name, posterior in posteriors.items():
+        for parameter in posterior.parameters():
+            learns[id(parameter)] = learns.get(id(parameter), False) or name in learning
+    for posterior in posteriors.values():
+        for parameter in posterior.parameters():
+            parameter.requires_grad_(learns[id(parameter)])
+
+
+def named_posteriors(model: nn.Module) -> Iterator[tuple[str, Posterior]]:
+    """Yields (name of the parameter, its posterior); a tied posterior once, by its first name."""
+    seen: set[int] = set()
+    for prefix, module in bayesian_modules(model):
+        for name in module.posteriors:
+            posterior = module.posterior(name)
+            if id(posterior) not in seen:
+                seen.add(id(posterior))
+                yield f"{prefix}.{name}".lstrip("."), posterior
+
+
+def owners_of(model: nn.Module, name: str) -> list[BayesianModule]:
+    """The layers that a posterior, by its first name, belongs to: several if it is tied."""
+    known = dict(named_posteriors(model))[name]
+    return [
+        module
+        for _, module in bayesian_modules(model)
+        if any(module.posterior(key) is known for key in module.posteriors)
+    ]
+
+
+def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None:
+    """Puts `posterior` in place of the one called `name`, wherever that is tied to."""
+    known = dict(named_posteriors(model))
+    if name not in known:
+        raise ConversionError(f"no posterior is called {name!r}{nearest(name, known)}")
+    if posterior.shape != known[name].shape:
+        raise ConversionError(
+            f"{name} has shape {tuple(known[name].shape)}, but its replacement "
+            f"{tuple(posterior.shape)}"
+        )
+    for _, module in bayesian_modules(model):
+        for key in module.posteriors:
+            if module.posterior(key) is known[name]:
+                module.posteriors[key] = posterior.train(module.training)
+
+
+def _require_plain(net: nn.Module) -> None:
+    if any(True for _ in bayesian_modules(net)):
+        raise ConversionError(
+            "this network is already Bayesian; use it as it is, or convert a fresh copy"
+        )
+
+
+def _convert_(
+    net: nn.Module, found: list[Place], posteriors: Mapping[int, Posterior], estimator: str
+) -> None:
+    """Makes one Bayesian layer per module, from the posterior of each parameter's id."""
+    layers: dict[int, dict[str, Posterior]] = {}
+    for place in found:
+        layers.setdefault(id(place.module), {})[place.name] = posteriors[id(place.parameter)]
+    for place in found:
+        if not isinstance(place.module, BayesianModule):
+            make_bayesian_(place.module, place.behaviour, layers[id(place.module)], estimator)
+    _leave_fast_paths_(net)
+
+
+def _leave_fast_paths_(net: nn.Module) -> None:
+    """Keeps torch's encoders from fused kernels, which read weights but never call layers."""
+    for module in net.modules():
+        if any(True for _ in bayesian_modules(module)):
+            if isinstance(module, nn.TransformerEncoderLayer):
+                module.activation_relu_or_gelu = 0
+            if isinstance(module, nn.TransformerEncoder):
+                module.use_nested_tensor = False

@@ -1,0 +1,142 @@
+"""What a model says of itself: likelihood, estimator, class names and how inputs are prepared.
+
+The description lives on the root module and travels in its `state_dict` as one tensor of bytes.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers.bayesian import estimator_of, set_estimator
+
+NOISE = "noise_log_std"
+_KEY = "_pocketbayes_description"
+
+
+@dataclass(frozen=True)
+class Description:
+    """Facts about a model that its weights do not tell. None: not known (yet).
+
+    `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
+    dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
+    """
+
+    likelihood: str | None = None
+    estimator: str | None = None
+    class_names: tuple[str, ...] | None = None
+    preprocess: dict[str, Any] | None = None
+    input_dims: int | None = None
+    keeps_dropout: bool = False
+    network: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        try:
+            return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise PocketBayesError(
+                f"a model's description must be JSON (text, finite numbers, lists, dicts): {error}"
+            ) from error
+
+    @classmethod
+    def from_json(cls, text: str) -> "Description":
+        """From JSON text; unknown keys, of a newer version, are passed over."""
+        return cls.from_facts(json.loads(text))
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> "Description":
+        """From the facts that JSON text holds."""
+        known = {k: v for k, v in facts.items() if k in cls.__dataclass_fields__}
+        names = known.get("class_names")
+        return cls(**known | {"class_names": None if names is None else tuple(names)})
+
+
+def attach_description(model: nn.Module) -> None:
+    """Gives the root an empty description that its state dict carries from now on."""
+    network = getattr(model, "pocketbayes_network", None)
+    model._pocketbayes = Description(network=network)  # type: ignore[assignment]
+    model.register_state_dict_post_hook(_write)  # type: ignore[no-untyped-call]
+    model.register_load_state_dict_pre_hook(_read)  # type: ignore[no-untyped-call]
+
+
+def home(model: nn.Module) -> nn.Module:
+    """The module that was converted: the model itself, or the one it is wrapped around."""
+    return next((module for module in model.modules() if has_description(module)), model)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of `torch.compile` and of wrappers for several devices.
+
+    A wrapper that was itself converted is the model.
+    """
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while not has_description(model):
+        inner = model.module if isinstance(model, wrappers) else model._modules.get("_orig_mod")
+        if inner is None:
+            break
+        model = inner
+    return model
+
+
+def has_description(module: nn.Module) -> bool:
+    """Whether this very module was converted, or is an ensemble."""
+    return isinstance(module.__dict__.get("_pocketbayes"), Description)
+
+
+def describe(model: nn.Module) -> Description:
+    """The model's description; an empty one for a model that has none."""
+    found = home(model).__dict__.get("_pocketbayes")
+    return found if isinstance(found, Description) else Description()
+
+
+def update_description(model: nn.Module, **facts: Any) -> None:
+    """Changes some facts of the description."""
+    set_description(model, replace(describe(model), **facts))
+
+
+def set_description(model: nn.Module, description: Description) -> None:
+    """Replaces the whole description, which must be storable."""
+    description.to_json()
+    home(model)._pocketbayes = description  # type: ignore[assignment]
+
+
+def noise_log_std(model: nn.Module) -> Tensor | None:
+    """The learned log-std of the observation noise, one per output; None without one."""
+    return home(model)._parameters.get(NOISE)
+
+
+def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """Gives the model a trainable log-std of the observation noise, starting at std 1."""
+    like = next(model.parameters())
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    zeros = torch.zeros(shape, dtype=dtype, device=like.device)
+    home(model).register_parameter(NOISE, nn.Parameter(zeros))
+
+
+def is_description(key: str) -> bool:
+    """Whether this entry of a state dict is a description."""
+    return key.rpartition(".")[2] == _KEY
+
+
+def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    text = replace(describe(module), estimator=estimator_of(module)).to_json()
+    state[prefix + _KEY] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _read(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any
+) -> None:
+    data = state.pop(prefix + _KEY, None)
+    if data is None:
+        return
+    description = Description.from_json(bytes(data.tolist()).decode())
+    module._pocketbayes = description  # type: ignore[assignment]
+    if description.estimator is not None:
+        set_estimator(module, description.estimator)
+    noise = state.get(prefix + NOISE)
+    if noise is not None and noise_log_std(module) is None:
+        add_noise_parameter(module, tuple(noise.shape))

@@ -1,0 +1,77 @@
+"""The loss: expected negative log-likelihood plus the scaled KL to the prior."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import named_posteriors, noise_log_std, require_module, require_tensor
+from pocketbayes.likelihoods.categorical import categorical_nll
+from pocketbayes.likelihoods.gaussian import gaussian_nll
+from pocketbayes.posteriors import Posterior, Shared, tables_with_passes
+
+LIKELIHOODS = ("categorical", "gaussian")
+
+
+def kl(model: nn.Module) -> Tensor:
+    """KL(q || prior) of the whole model in nats; a tied posterior counts once. Differentiable.
+
+    For your own training loop, with N the number of training examples (not of the batch):
+
+        >>> loss = F.cross_entropy(model(x), y) + kl(model) / N
+    """
+    require_module(model)
+    return total_kl([posterior for _, posterior in named_posteriors(model)])
+
+
+def total_kl(posteriors: Iterable[Posterior]) -> Tensor:
+    """The sum of their KLs, where the first of them is.
+
+    A table that is drawn once for all its weights counts once, with the prior of its first user.
+    """
+    counted: set[int] = set()
+    terms = []
+    for posterior in posteriors:
+        if isinstance(posterior, Shared) and not posterior.is_independent:
+            again = id(posterior.table) in counted
+            counted.add(id(posterior.table))
+            terms.append(posterior.outlier_kl() if again else posterior.kl())
+        else:
+            terms.append(posterior.kl())
+    if not terms:
+        raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
+    return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()
+
+
+class Objective(nn.Module):
+    """The loss of one batch as a module, so that DDP and compilation see all of it.
+
+    The posteriors are listed once: to find them in every step would tie compiled code to the very
+    objects, and the next network of the same shape would be compiled anew.
+    """
+
+    def __init__(self, model: nn.Module, likelihood: str) -> None:
+        super().__init__()
+        self.model = model
+        self.likelihood = likelihood
+        self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
+        self.tables = tables_with_passes(model)
+        for posterior in self.posteriors:
+            if isinstance(posterior, Shared):
+                _ = posterior.count  # made here, not inside compiled code
+
+    def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
+        for table in self.tables:
+            table.begin_pass()
+        output = require_tensor(self.model(x))
+        if self.likelihood == "categorical":
+            nll, score = categorical_nll(output, y)
+        else:
+            log_std = noise_log_std(self.model)
+            assert log_std is not None
+            nll, score = gaussian_nll(output, y, log_std)
+        divergence = total_kl(self.posteriors)
+        loss = nll + kl_weight * divergence
+        return loss, torch.stack([loss, nll, divergence, score]).detach()

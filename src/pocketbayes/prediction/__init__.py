@@ -1,0 +1,32 @@
+"""Predictions with uncertainty, what they hold, and how good they are."""
+
+from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
+from pocketbayes.prediction.inputs import input_batches, unpack
+from pocketbayes.prediction.metrics import risk_coverage
+from pocketbayes.prediction.predicting import predict
+from pocketbayes.prediction.predictions import (
+    ClassPrediction,
+    Prediction,
+    ValuePrediction,
+    why_unsure,
+)
+
+__all__ = [
+    "Answers",
+    "ClassPrediction",
+    "Prediction",
+    "Record",
+    "ValuePrediction",
+    "answered",
+    "drawing",
+    "draws_of",
+    "evaluate",
+    "input_batches",
+    "networks_to_run",
+    "predict",
+    "record_of",
+    "risk_coverage",
+    "unpack",
+    "why_unsure",
+]

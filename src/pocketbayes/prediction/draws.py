@@ -1,0 +1,122 @@
+"""Draws of a network's output: which network runs, how often, with which noise."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import (
+    bayesian_modules,
+    describe,
+    drawing_by,
+    dropout_modules,
+    explained_failure,
+    members_of,
+    named_posteriors,
+    require_tensor,
+    restored_mode,
+)
+from pocketbayes.posteriors import (
+    JointDraw,
+    Table,
+    isolated_randomness,
+    joint_draws,
+    passes_of,
+    repeated_input,
+    seed_everything,
+    tables_with_passes,
+)
+
+
+def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
+    """The network to run for each draw; members of an ensemble take turns, all equally often."""
+    members = members_of(model)
+    random = any(posterior.is_random for _, posterior in named_posteriors(model))
+    if estimator == "mean" or not (random or describe(model).keeps_dropout):
+        return members
+    return members * math.ceil(num_samples / len(members))
+
+
+def draws_of(passes: list[nn.Module], x: Tensor) -> Tensor:
+    """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
+    outputs, copy = [], x.clone()
+    with repeated_input(copy):
+        with_passes = {network: _with_passes(network, x) for network in dict.fromkeys(passes)}
+        for network in passes:
+            for drawn in with_passes[network]:
+                drawn.begin_pass()
+            version = copy._version
+            with explained_failure(x):
+                outputs.append(require_tensor(network(copy)))
+            if copy._version != version:
+                copy.copy_(x)
+    draws = torch.stack(outputs)
+    return draws.to(torch.promote_types(draws.dtype, torch.float32))
+
+
+def _with_passes(network: nn.Module, x: Tensor) -> list[Table | JointDraw]:
+    """What is drawn once in a pass of the network."""
+    asked = [
+        layer.posterior(name)
+        for _, layer in bayesian_modules(network)
+        for name in layer.posteriors
+        if layer.estimator != "mean"
+        and (layer.estimator == "weight" or not layer.posterior(name).is_independent)
+    ]
+    return [*tables_with_passes(network), *joint_draws(asked, _lies_channels_last(x))]
+
+
+def _lies_channels_last(x: Tensor) -> bool:
+    return (
+        x.dim() == 4
+        and not x.is_contiguous()
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+@contextmanager
+def drawing(
+    model: nn.Module, estimator: str | None, generator: torch.Generator | None
+) -> Iterator[None]:
+    """Where the model draws as it predicts; afterwards its mode is as it was.
+
+    With a generator the global ones are so, too.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        ready_to_predict(model, estimator),
+        seeded(generator, next(model.parameters()).device),
+        passes_of(model),
+    ):
+        yield
+
+
+@contextmanager
+def ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
+    """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
+    with drawing_by(model, estimator), restored_mode(model):
+        model.eval()
+        if describe(model).keeps_dropout and estimator != "mean":
+            for module in dropout_modules(model):
+                module.training = True
+        yield
+
+
+@contextmanager
+def seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """With a generator: a fork of the default generators, seeded by its next number."""
+    if generator is None:
+        yield
+        return
+    if not isinstance(generator, torch.Generator):
+        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
+    seed = int(
+        torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
+    )
+    with isolated_randomness(device):
+        seed_everything(seed, device)
+        yield

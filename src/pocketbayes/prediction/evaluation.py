@@ -1,0 +1,244 @@
+"""From a model and a loader to one frozen record of how good and how sure it is."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import DataError
+from pocketbayes.layers import estimator_of, named_posteriors
+from pocketbayes.likelihoods import matched_target
+from pocketbayes.prediction import metrics
+from pocketbayes.prediction.inputs import unpack
+from pocketbayes.prediction.predicting import predict
+from pocketbayes.prediction.predictions import ClassPrediction, Prediction, ValuePrediction
+
+
+@dataclass(frozen=True)
+class Record:
+    """Metrics of one model on one data set; None where one does not apply.
+
+    Classification: `accuracy` (a fraction), `nll` (nats per label), `brier`, `ece` (15 bins,
+    top label), `marginal_ce` (debiased L2, root mean square over classes), `confidence` (mean),
+    `aurc` (area under the risk-coverage curve). Regression: `rmse`, `nll`, and `coverage_50`,
+    `_90`, `_95`: the share of targets inside the central interval of that probability.
+    With an OOD loader: `auroc_*`, `aupr_*`, `fpr85_*`, `fpr95_*` by `entropy`, by `epistemic`
+    and by `max_prob` (one minus it), with OOD the positive class.
+    """
+
+    likelihood: str
+    num_examples: int
+    num_samples: int
+    estimator: str
+    seconds: float
+    nll: float
+    accuracy: float | None = None
+    brier: float | None = None
+    ece: float | None = None
+    marginal_ce: float | None = None
+    confidence: float | None = None
+    aurc: float | None = None
+    rmse: float | None = None
+    coverage_50: float | None = None
+    coverage_90: float | None = None
+    coverage_95: float | None = None
+    num_ood: int | None = None
+    auroc_entropy: float | None = None
+    auroc_epistemic: float | None = None
+    auroc_max_prob: float | None = None
+    aupr_entropy: float | None = None
+    aupr_epistemic: float | None = None
+    aupr_max_prob: float | None = None
+    fpr85_entropy: float | None = None
+    fpr85_epistemic: float | None = None
+    fpr85_max_prob: float | None = None
+    fpr95_entropy: float | None = None
+    fpr95_epistemic: float | None = None
+    fpr95_max_prob: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that apply."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def to_json(self) -> str:
+        """The same as one JSON object."""
+        return json.dumps(self.to_dict())
+
+
+def evaluate(
+    model: nn.Module,
+    loader: Iterable[Any],
+    num_samples: int = 30,
+    ood_loader: Iterable[Any] | None = None,
+    generator: torch.Generator | None = None,
+    estimator: str | None = None,
+    average: str = "probs",
+    likelihood: str | None = None,
+) -> Record:
+    """Measures the model on a loader of (input, target) batches.
+
+    Args:
+        model: a Bayesian model; its likelihood decides between classification and regression.
+        loader: yields (input, target). Never choose settings by the test set's record.
+        num_samples: draws per prediction.
+        ood_loader: inputs (or pairs) from elsewhere, which the model should be unsure about.
+        generator: makes the record reproducible; see `predict`, as for the other arguments.
+        estimator: as in `predict`.
+        average: as in `predict`.
+        likelihood: as in `predict`; "gaussian" for a regression trained in a loop of your own.
+
+    Example:
+        >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
+        >>> record.accuracy, record.nll, record.ece, record.auroc_entropy
+    """
+    options: dict[str, Any] = {
+        "generator": generator, "estimator": estimator, "average": average,
+        "likelihood": likelihood,
+    }  # fmt: skip
+    return record_of(answered(model, loader, num_samples, ood_loader, **options))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says about a data set, batch by batch, what is true, and how that was found."""
+
+    predictions: list[ClassPrediction] | list[ValuePrediction]
+    targets: list[Tensor]
+    outside: Prediction | None
+    estimator: str
+    seconds: float
+
+
+def answered(
+    model: nn.Module,
+    loader: Iterable[Any],
+    num_samples: int = 30,
+    ood_loader: Iterable[Any] | None = None,
+    **options: Any,
+) -> Answers:
+    """Predictions for everything that the loaders yield; the options are those of `predict`."""
+    begin = time.perf_counter()
+    if not isinstance(loader, Iterable):
+        raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
+    predictions, targets = list[Any](), list[Tensor]()
+    for batch in loader:
+        x, y = unpack(batch, "the loader")
+        predictions.append(
+            predict(model, x, num_samples, batch_size=len(x), single=False, **options)
+        )
+        targets.append(y.to(next(model.parameters()).device))
+    if not predictions:
+        raise DataError("the loader is empty: it yielded no batch to evaluate")
+    outside = None
+    if ood_loader is not None:
+        if not isinstance(predictions[0], ClassPrediction):
+            raise DataError("out-of-distribution scores need a categorical likelihood")
+        outside = predict(model, ood_loader, num_samples, **options)
+    estimator = predictive_of(model, options.get("estimator"))
+    return Answers(predictions, targets, outside, estimator, time.perf_counter() - begin)
+
+
+def record_of(answers: Answers) -> Record:
+    """The metrics of these answers."""
+    begin = time.perf_counter()
+    predictions, targets = answers.predictions, answers.targets
+    if isinstance(predictions[0], ClassPrediction):
+        found = _classification(predictions, targets)
+        if answers.outside is not None:
+            found |= _out_of_distribution(predictions, answers.outside)
+    else:
+        found = _regression(predictions, targets)
+    return Record(
+        num_examples=sum(map(len, targets)),
+        num_samples=predictions[0].num_samples,
+        estimator=answers.estimator,
+        seconds=answers.seconds + time.perf_counter() - begin,
+        **found,
+    )
+
+
+def predictive_of(model: nn.Module, chosen: str | None) -> str:
+    """How draws are made, as chosen or by itself; "none" if no weight is random."""
+    random = any(posterior.is_random for _, posterior in named_posteriors(model))
+    return chosen or (estimator_of(model) if random else "none")
+
+
+def _classification(predictions: list[Any], targets: list[Tensor]) -> dict[str, Any]:
+    probs = torch.cat([_rows(p.probs) for p in predictions])
+    labels = torch.cat([t.flatten() for t in targets])
+    _check_labels(labels, probs)
+    if not probs.isfinite().all():
+        raise DataError("a prediction is not finite: look for NaN in the inputs or the model")
+    labels = labels.long()
+    return {
+        "likelihood": "categorical",
+        "accuracy": metrics.accuracy(probs, labels),
+        "nll": metrics.negative_log_likelihood(probs, labels),
+        "brier": metrics.brier_score(probs, labels),
+        "ece": metrics.expected_calibration_error(probs, labels),
+        "marginal_ce": metrics.marginal_calibration_error(probs, labels),
+        "confidence": float(probs.amax(1).double().mean()),
+        "aurc": metrics.risk_coverage_area(probs, labels),
+    }
+
+
+def _check_labels(labels: Tensor, probs: Tensor) -> None:
+    classes = probs.shape[1]
+    if labels.is_floating_point() or len(labels) != len(probs):
+        raise DataError(
+            f"labels are {labels.dtype} and there are {len(labels)} for {len(probs)} predictions; "
+            "they must be integers, one per prediction"
+        )
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise DataError(
+            f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
+            f"so labels must be 0 to {classes - 1}"
+        )
+
+
+def _regression(predictions: list[ValuePrediction], targets: list[Tensor]) -> dict[str, Any]:
+    errors, densities, ranks = [], [], []
+    for prediction, target in zip(predictions, targets, strict=True):
+        y = matched_target(prediction.mean, target).to(prediction.mean.dtype)
+        errors.append((y - prediction.mean).flatten())
+        noise = prediction.aleatoric
+        densities.append(metrics.mixture_log_density(prediction.samples, noise, y))
+        ranks.append(prediction.cdf(y).flatten())
+    rank = torch.cat(ranks).double()
+    coverage = {
+        f"coverage_{share}": float(((rank - 0.5).abs() <= share / 200).double().mean())
+        for share in (50, 90, 95)
+    }
+    return {
+        "likelihood": "gaussian",
+        "rmse": float(torch.cat(errors).double().square().mean().sqrt()),
+        "nll": float(-torch.cat(densities).double().mean()),
+    } | coverage
+
+
+def _out_of_distribution(inside: list[Any], outside: Any) -> dict[str, Any]:
+    scores: dict[str, Callable[[Any], Tensor]] = {
+        "entropy": lambda p: p.entropy.flatten(),
+        "epistemic": lambda p: p.epistemic.flatten(),
+        "max_prob": lambda p: 1 - p.confidence.flatten(),
+    }
+    found: dict[str, Any] = {"num_ood": len(outside.probs)}
+    for name, score in scores.items():
+        negatives, positives = torch.cat([score(p) for p in inside]), score(outside)
+        found |= {
+            f"auroc_{name}": metrics.auroc(negatives, positives),
+            f"aupr_{name}": metrics.average_precision(negatives, positives),
+            f"fpr85_{name}": metrics.false_positive_rate(negatives, positives, 0.85),
+            f"fpr95_{name}": metrics.false_positive_rate(negatives, positives, 0.95),
+        }
+    return found
+
+
+def _rows(probs: Tensor) -> Tensor:
+    """(N, classes, ...) as (rows, classes)."""
+    return probs.movedim(1, -1).flatten(0, -2)

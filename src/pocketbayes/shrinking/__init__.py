@@ -1,0 +1,7 @@
+"""Dead units taken out of a network, so that it is smaller and faster."""
+
+from pocketbayes.shrinking.dead_units import shrink
+
+__all__ = [
+    "shrink",
+]

@@ -1,0 +1,239 @@
+"""From a network whose units are dead to one without them."""
+
+import copy
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import (
+    BayesianModule,
+    Ensemble,
+    bayesian_modules,
+    describe,
+    drawing_by,
+    named_posteriors,
+    update_description,
+)
+from pocketbayes.models import PaddedShortcut
+from pocketbayes.posteriors import SpikeSlab
+from pocketbayes.shrinking.channels import needed, shares
+from pocketbayes.shrinking.narrowing import narrow_depthwise_, narrow_layer_, narrow_norm_
+from pocketbayes.shrinking.rules import Survey
+
+_SAME = 1e-3  # of the largest output; in float32 rounding is far below, a wrong cut far above
+
+
+@torch.no_grad()
+def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
+    """A copy of the model without the units, channels and features that do nothing.
+
+    The layers of the copy have fewer inputs and outputs, so that it is smaller and faster, and its
+    outputs in evaluation mode have the same distribution. A unit goes if nothing reads it, or if
+    all its weights are gone. Such a unit is not 0 but a constant: its bias, and after a norm and an
+    activation another number. Of the constants c_d that a layer reads one, c_e, stays for all:
+
+        w_e c_e = sum_d w_d c_d,  E w_e = sum_d r_d E w_d,  Var w_e = sum_d r_d^2 Var w_d,
+
+    with r_d = c_d / c_e.
+
+    A constant that stays has no weights, so that its layer is a sparse one even if all others are
+    there: no Gaussian is exactly 0. A layer whose weights all read zeros becomes a point at 0,
+    which `MeanField` makes live again, as it does with every point.
+
+    Inputs and outputs of the network stay as they are, and so do layers that are used twice, tied,
+    grouped or of shared weights, and what goes into operations that are not known to leave
+    channels apart (attention, recurrent layers, layer norms, a `view` to a fixed width).
+
+    Args:
+        model: one with weights that are exactly 0: pruned after `SpikeSlab`, trained by
+            `Subspace(structure="channel")`, `RigL`, or a plain network. It is left as it is.
+        example: a batch of inputs as the model will see them, or a tuple of the arguments of
+            `forward`, on the model's device.
+
+    Raises:
+        PocketBayesError: switches that `prune_` has not decided yet, a forward pass that cannot be
+            traced because it depends on values, or an example that does not fit.
+
+    Example:
+        >>> small = shrink(prune_(model), images[:8])
+    """
+    _require_decided(model)
+    args = example if isinstance(example, tuple) else (example,)
+    _require_example(model, args)
+    small = copy.deepcopy(model)
+    if isinstance(small, BayesianModule):
+        return small  # one layer: its inputs and outputs are the network's
+    with _evaluating(small):
+        graph = _traced(small, args)
+        survey = Survey(small, graph, describe(small).keeps_dropout)
+        try:
+            before = survey.run(*_copied(args))
+        except Exception as error:
+            raise PocketBayesError(
+                f"the example does not go through the network ({_first_line(error)}): pass a batch "
+                "of inputs as the model will see them, also if it is one of a single input, x[:1]"
+            ) from error
+        if _cut_(small, survey):
+            _require_same(small, args, before)
+            _forget_name(small)
+    return small
+
+
+def _require_decided(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise PocketBayesError(f"shrink takes a torch.nn.Module, not {type(model).__name__}")
+    if isinstance(model, Ensemble):
+        raise PocketBayesError("shrink takes one network: shrink each of model.members instead")
+    for name, posterior in named_posteriors(model):
+        if isinstance(posterior, SpikeSlab):
+            raise PocketBayesError(f"{name} has switches that may be on or off: call prune_ first")
+
+
+def _require_example(model: nn.Module, args: tuple[Any, ...]) -> None:
+    """An error if the forward pass does not take such arguments, or they hold no input."""
+    try:
+        inspect.signature(model.forward).bind(*args)
+    except TypeError as error:
+        raise PocketBayesError(
+            f"the forward pass of {type(model).__name__} does not take the example ({error}): pass "
+            "inputs without targets; a tuple holds all arguments of forward"
+        ) from error
+    if any(isinstance(leaf, Tensor) and leaf.numel() == 0 for leaf in tree_leaves(args)):
+        raise PocketBayesError("the example is empty: pass a batch of at least one input")
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without the tracer's advice to its authors."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, the network is in evaluation mode and without noise."""
+    modes, before = [(module, module.training) for module in model.modules()], set(vars(model))
+    try:
+        with drawing_by(model.eval(), "mean"):
+            yield
+    finally:
+        for name in vars(model).keys() - before:
+            delattr(model, name)  # constants that tracing has left there
+        for module, mode in modes:
+            module.training = mode
+        for _, layer in bayesian_modules(model):
+            layer.posteriors.train(layer.training)
+
+
+class _Tracer(fx.Tracer):
+    """Takes layers as they are, and looks into the user's own modules."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        known = isinstance(m, BayesianModule | PaddedShortcut)
+        return known or super().is_leaf_module(m, module_qualified_name)
+
+
+def _traced(model: nn.Module, args: tuple[Any, ...]) -> fx.Graph:
+    """The network as a graph, the same in training and in evaluation."""
+    names = list(inspect.signature(model.forward).parameters.values())
+    rest = {p.name: p.default for p in names[len(args) :] if p.default is not p.empty}
+    try:
+        other, graph = (
+            _Tracer().trace(model.train(mode), concrete_args=rest or None) for mode in (True, False)
+        )
+    except Exception as error:
+        raise PocketBayesError(
+            f"the forward pass of {type(model).__name__} cannot be traced ({error}): shrink needs "
+            "one without control flow that depends on values or sizes, and without assignment to "
+            "parts of tensors; rewrite it so, or shrink its parts instead"
+        ) from error
+    if _program(other) != _program(graph):
+        raise PocketBayesError(
+            f"{type(model).__name__} does other things in training than in evaluation, so that a "
+            "channel without use in one may have one in the other; shrink its parts instead"
+        )
+    return graph
+
+
+def _program(graph: fx.Graph) -> list[object]:
+    """What a graph does; constants, which each tracing names anew, without their names."""
+    return [n.op if n.op == "get_attr" else (n.op, n.target) for n in graph.nodes]
+
+
+def _cut_(model: nn.Module, survey: Survey) -> bool:
+    """Takes out all that is not needed; False: everything is."""
+    kept = needed(survey.cells, survey.readers, survey.channels.values())
+    for name, (before, after) in survey.shortcuts.items():
+        shortcut: Any = model.get_submodule(name)
+        shortcut.before, shortcut.after = int(kept[before].sum()), int(kept[after].sum())
+    for reader in survey.readers:
+        outputs, inputs = kept[reader.outputs.cells], kept[reader.inputs.cells]
+        if not (outputs.all() and inputs.all()):
+            layer = model.get_submodule(reader.name)
+            narrow_layer_(layer, outputs, inputs, shares(reader, kept))
+    for name, (outputs, inputs) in survey.depthwise.items():
+        narrow_depthwise_(model.get_submodule(name), kept[outputs], kept[inputs])
+    for name, cells in survey.norms.items():
+        narrow_norm_(model.get_submodule(name), kept[cells])
+    return not bool(kept.all())
+
+
+def _copied(args: tuple[Any, ...]) -> Any:
+    """The arguments for a pass that may overwrite them."""
+    return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, args)
+
+
+def _require_same(model: nn.Module, args: tuple[Any, ...], before: Any) -> None:
+    """An error if the smaller network does not compute what the larger did."""
+    try:
+        after = model(*_copied(args))
+    except Exception as error:
+        raise PocketBayesError(
+            f"{type(model).__name__} depends on the widths of its layers ({_first_line(error)}): "
+            "use the model as it is, or shrink its parts"
+        ) from error
+    if not _is_same(before, after):
+        again = model(*_copied(args))
+        raise PocketBayesError(f"{type(model).__name__} {_why_other(before, after, again)}")
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether all outputs agree but for rounding."""
+    for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
+        if isinstance(old, Tensor) and old.is_floating_point() and old.numel():
+            scale = old.abs().max().clamp_min(1e-6)
+            most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
+            if old.shape != new.shape or not (new - old).abs().max() <= most:
+                return False
+    return True
+
+
+def _why_other(before: Any, after: Any, again: Any) -> str:
+    """What may be the matter when outputs are not what they were."""
+    numbers = [t for t in tree_leaves(before) if isinstance(t, Tensor) and t.is_floating_point()]
+    if not all(bool(t.isfinite().all()) for t in numbers):
+        return (
+            "makes infinite outputs, or some that are not numbers, of this example, so that there "
+            "is nothing to compare: pass another example, or look for such weights"
+        )
+    if not _is_same(after, again):
+        return (
+            "draws random numbers of its own in the forward pass, so that there is nothing to "
+            "compare: shrink its parts without them"
+        )
+    return (
+        "would not compute the same without its dead channels, perhaps as it reads weights outside "
+        "of their layers, or as rounding adds up: use the model as it is, or shrink its parts"
+    )
+
+
+def _forget_name(model: nn.Module) -> None:
+    """It is no longer a network of the library's table, which a file could name."""
+    for module in model.modules():
+        module.__dict__.pop("pocketbayes_network", None)
+    if describe(model).network is not None:
+        update_description(model, network=None)

@@ -1,0 +1,22 @@
+"""`fit`, and all that one training run consists of."""
+
+from pocketbayes.training.batch_norm import refresh_norms_
+from pocketbayes.training.checkpoints import checkpoints_in, write_history
+from pocketbayes.training.composition import FitResult
+from pocketbayes.training.environment import DEVICES, PRECISIONS
+from pocketbayes.training.fitting import fit
+from pocketbayes.training.flops import TrainingFlops, training_flops
+from pocketbayes.training.observation_noise import refresh_noise_
+
+__all__ = [
+    "DEVICES",
+    "PRECISIONS",
+    "FitResult",
+    "TrainingFlops",
+    "checkpoints_in",
+    "fit",
+    "refresh_noise_",
+    "refresh_norms_",
+    "training_flops",
+    "write_history",
+]

@@ -1,0 +1,149 @@
+"""Batches in an order that seed, epoch and rank determine; and how many examples there are."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+
+from pocketbayes.errors import DataError, require_count
+from pocketbayes.posteriors import mixed_seed, seed_everything
+from pocketbayes.prediction import unpack
+
+_END = object()
+
+
+def dataset_size_of(loader: object, given: int | None) -> int:
+    """The number of examples the loader goes through in an epoch: N of the KL's scale."""
+    if given is not None:
+        return require_count(given, "dataset_size")
+    for holder in (loader, getattr(loader, "batch_sampler", None)):
+        sampler = getattr(holder, "sampler", None)
+        if isinstance(sampler, SubsetRandomSampler):
+            return len(sampler)
+    if isinstance(loader, list | tuple):
+        return sum(len(unpack(batch, "the loader")[1]) for batch in loader)
+    try:
+        size = len(loader.dataset)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError) as error:
+        raise DataError(
+            f"this {type(loader).__name__} does not tell how many training examples it has, and "
+            "the KL is scaled by that number: pass dataset_size="
+        ) from error
+    if size == 0:
+        raise DataError("the training loader is empty: its dataset has no example")
+    return int(size)
+
+
+class Batches:
+    """An epoch's batches, in an order and with a noise that do not depend on the past."""
+
+    def __init__(
+        self, loader: Iterable[Any], seed: int, rank: int, world_size: int, device: torch.device
+    ) -> None:
+        if isinstance(loader, Iterator):
+            raise DataError(
+                "the loader is an iterator, spent after one pass: pass a DataLoader or a list"
+            )
+        self.loader = ordered_loader(loader, seed, rank, world_size)
+        self.seed, self.rank, self.device = seed, rank, device
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yields (number, input, target) on the device, after the first `skip` batches.
+
+        Before each fetch all generators are seeded by (seed, rank, epoch, number), which fixes
+        augmentation and layer noise alike, so a resumed run needs no stored generator state.
+        """
+        self._set_order(epoch)
+        iterator = iter(self.loader)
+        number = 0
+        while True:
+            seed_everything(mixed_seed(self.seed, 1 + self.rank, epoch, number), self.device)
+            batch = next(iterator, _END)
+            if batch is _END:
+                break
+            if number >= skip:
+                x, y = unpack(batch, "the training loader")
+                yield (
+                    number,
+                    x.to(self.device, non_blocking=True),
+                    y.to(self.device, non_blocking=True),
+                )
+            number += 1
+        if number == 0:
+            raise DataError("the training loader is empty: it yielded no batch")
+        if number < skip:
+            raise DataError(
+                f"the loader ended after {number} batches, but {skip} had been consumed before: "
+                "resume with the same data and batch size"
+            )
+
+    def _set_order(self, epoch: int) -> None:
+        """Makes the coming pass a function of seed and epoch."""
+        sampler = getattr(self.loader, "sampler", None)
+        if isinstance(sampler, DistributedSampler):
+            sampler.set_epoch(epoch)
+        seed = mixed_seed(self.seed, 0, epoch)
+        for holder in (sampler, self.loader):
+            if isinstance(getattr(holder, "generator", None), torch.Generator):
+                holder.generator.manual_seed(seed)  # type: ignore[union-attr]
+        seed_everything(seed, self.device)
+
+
+def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int) -> Iterable[Any]:
+    """The same data in an order set by seed and epoch; each rank its share.
+
+    With one process and with several the k-th global batch holds the same examples. Workers do
+    not persist from epoch to epoch: their generators would remember the past. A loader that is
+    no DataLoader may give each rank its share by a method `for_rank(rank, world_size)`.
+    """
+    sampler = getattr(loader, "sampler", None)
+    if isinstance(sampler, DistributedSampler):
+        return loader
+    if callable(getattr(loader, "for_rank", None)):
+        return loader.for_rank(rank, world_size)  # type: ignore[attr-defined, no-any-return]
+    if not (type(loader) is DataLoader and _is_plain(loader)):
+        if world_size > 1:
+            raise DataError(
+                "several processes need a DataLoader with its default sampler, one with a "
+                "DistributedSampler, or a loader with a method for_rank(rank, world_size), so "
+                "that each process gets its own share of the data"
+            )
+        return loader
+    share: DistributedSampler[Any] = DistributedSampler(
+        loader.dataset, world_size, rank, shuffle=isinstance(sampler, RandomSampler), seed=seed
+    )
+    return DataLoader(
+        loader.dataset,
+        batch_size=loader.batch_size,
+        sampler=share,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        drop_last=loader.drop_last,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+    )
+
+
+def _is_plain(loader: DataLoader[Any]) -> bool:
+    """Whether batches come from a whole map-style dataset, in order or shuffled once through."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
+        return False
+    if isinstance(loader.sampler, RandomSampler):
+        whole = loader.sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+        return whole and not loader.sampler.replacement
+    return isinstance(loader.sampler, SequentialSampler)

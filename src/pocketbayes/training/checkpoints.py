@@ -1,0 +1,46 @@
+"""Checkpoints and the history of a run; they hold no code."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pocketbayes.codec import write_atomically
+from pocketbayes.errors import TrainingError
+
+NAME = "checkpoint.pt"
+_PLACES = ("", "pretraining/", "member-*/")
+
+
+def checkpoints_in(directory: Path) -> list[Path]:
+    """Those of the run in this directory: of its stages, and of an ensemble's members."""
+    return [path for place in _PLACES for path in directory.glob(place + NAME)]
+
+
+def save_checkpoint(directory: Path, state: dict[str, Any]) -> None:
+    """Replaces the directory's checkpoint."""
+    write_atomically(directory / NAME, lambda file: torch.save(state, file))
+
+
+def write_history(directory: Path, history: list[dict[str, Any]]) -> None:
+    """Replaces `history.jsonl`, one line per epoch."""
+    lines = "".join(json.dumps(row) + "\n" for row in history)
+    write_atomically(directory / "history.jsonl", lambda file: file.write(lines.encode()))
+
+
+def load_checkpoint(directory: Path, device: torch.device) -> dict[str, Any]:
+    """The directory's checkpoint; reads tensors and plain values only."""
+    path = directory / NAME
+    if not path.exists():
+        raise TrainingError(f"no checkpoint at {path}; start the run with resume=False")
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise TrainingError(
+            f"{path} is not a checkpoint of this library, or is damaged: {error}"
+        ) from error
+    if not isinstance(state, dict) or "settings" not in state:
+        raise TrainingError(f"{path} is not a checkpoint of this library")
+    return state

@@ -1,0 +1,112 @@
+"""Runs that consist of several: members of an ensemble, stages of a method."""
+
+import copy
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pocketbayes.codec import prepare_directory
+from pocketbayes.layers import Ensemble
+from pocketbayes.methods import Method, restart_
+from pocketbayes.posteriors import isolated_randomness, mixed_seed
+from pocketbayes.training.checkpoints import NAME, checkpoints_in, write_history
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What `fit` returns: the model and one dict per epoch.
+
+    Attributes:
+        model: the object that was passed in, or of `DeepEnsemble` a new one.
+        history: loss, nll, KL, score, ... of each epoch.
+        seconds: training time by the clock.
+        peak_bytes: most memory held: on a GPU by tensors during the call, elsewhere by the
+            process so far; None where the system does not tell.
+    """
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    seconds: float
+    peak_bytes: int | None
+
+
+def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | None:
+    """The directory of a run of several; if it is new, no checkpoint of an old one is left in it.
+
+    Parts that have not begun yet would else be resumed from another run's.
+    """
+    if out is None:
+        return None
+    directory = prepare_directory(out)
+    if not resume and int(os.environ.get("RANK", 0)) == 0:
+        for path in checkpoints_in(directory):
+            path.unlink(missing_ok=True)
+    return directory
+
+
+def fit_members(
+    model: nn.Module,
+    count: int,
+    fit_one: Callable[..., FitResult],
+    seed: int,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+    progress: bool,
+) -> FitResult:
+    """Trains copies of the model one after another, each from a start of its own."""
+    directory = begun_directory(out, resume)
+    members, history, seconds, peaks = [], list[dict[str, Any]](), 0.0, list[int]()
+    for number in range(count):
+        if progress and int(os.environ.get("RANK", 0)) == 0:
+            print(f"member {number + 1} of {count}", file=sys.stderr)
+        member, member_seed = (
+            copy.deepcopy(model),
+            seed if number == 0 else mixed_seed(seed, number),
+        )
+        if number > 0:
+            with isolated_randomness(next(member.parameters()).device):
+                torch.manual_seed(member_seed)
+                restart_(member)
+        place = None if directory is None else directory / f"member-{number}"
+        result = fit_one(
+            member,
+            seed=member_seed,
+            out=place,
+            resume=resume and place is not None and (place / NAME).exists(),
+        )
+        members.append(member)
+        history += [{"member": number} | row for row in result.history]
+        seconds += result.seconds
+        peaks += [] if result.peak_bytes is None else [result.peak_bytes]
+    if directory is not None:
+        write_history(directory, history)
+    return FitResult(Ensemble(members), history, seconds, max(peaks, default=None))
+
+
+def fit_stages(
+    model: nn.Module,
+    stages: tuple[Method, int, Method],
+    epochs: int,
+    fit_one: Callable[..., FitResult],
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+) -> FitResult:
+    """Trains by one method and then by another; the first writes into `out/pretraining`."""
+    first, first_epochs, second = stages
+    directory = begun_directory(out, resume)
+    place = None if directory is None else directory / "pretraining"
+    begun = resume and place is not None and (place / NAME).exists()
+    one = fit_one(model, method=first, epochs=first_epochs, out=place, resume=begun)
+    begun = resume and directory is not None and (directory / NAME).exists()
+    two = fit_one(model, method=second, epochs=epochs, out=directory, resume=begun)
+    history = [{"stage": "pretraining"} | row for row in one.history] + two.history
+    if directory is not None and int(os.environ.get("RANK", 0)) == 0:
+        write_history(directory, history)
+    peaks = [peak for peak in (one.peak_bytes, two.peak_bytes) if peak is not None]
+    return FitResult(model, history, one.seconds + two.seconds, max(peaks, default=None))

@@ -1,0 +1,56 @@
+"""Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
+
+import math
+
+import torch
+from torch import nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import named_posteriors, noise_log_std
+from pocketbayes.methods import Method
+
+
+def lr_scale(progress: float, warmup: float) -> float:
+    """The share of the peak learning rate: rises linearly over `warmup`, then a half cosine."""
+    if progress < warmup:
+        return (progress + 1e-3) / (warmup + 1e-3)
+    return (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) / 2
+
+
+def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimizer]:
+    """One optimiser for means and deterministic parameters, one for everything on a log scale."""
+    scales: dict[int, torch.Tensor] = {
+        id(p): p for _, q in named_posteriors(model) for p in q.std_parameters()
+    }
+    noise = noise_log_std(model)
+    noises = {} if noise is None else {id(noise): noise}
+    located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
+    switches = {id(p) for _, q in named_posteriors(model) for p in q.switch_parameters()}
+    known = scales.keys() | switches
+    means = [p for key, p in located.items() if key not in known and p.requires_grad]
+    others = located | scales | noises
+    rest = [p for p in model.parameters() if id(p) not in others and p.requires_grad]
+    groups = [
+        {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.lr},
+        {"params": rest, "weight_decay": 0.0, "peak_lr": method.lr},
+    ]
+    on_log_scale = [
+        {"params": [p for p in scales.values() if p.requires_grad], "peak_lr": method.std_lr},
+        {"params": [p for p in noises.values() if p.requires_grad], "peak_lr": method.noise_rate},
+    ]
+    groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
+    made: list[torch.optim.Optimizer] = []
+    if groups and method.optimizer == "adamw":
+        made.append(torch.optim.AdamW(groups, lr=method.lr, fused=True))
+    elif groups:
+        momentum = method.momentum
+        made.append(
+            torch.optim.SGD(
+                groups, lr=method.lr, momentum=momentum, nesterov=momentum > 0, fused=True
+            )
+        )
+    if on_log_scale:
+        made.append(torch.optim.Adam(on_log_scale, lr=method.std_lr, fused=True))
+    if not made:
+        raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
+    return made

@@ -1,0 +1,294 @@
+"""One training run: its parts, where it stands, and how it goes on."""
+
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import TrainingError
+from pocketbayes.layers import explained_failure, update_description
+from pocketbayes.likelihoods import Objective
+from pocketbayes.methods import Method, Moment, never_broadcast
+from pocketbayes.posteriors import Posterior
+from pocketbayes.prediction import evaluate
+from pocketbayes.training.batches import Batches
+from pocketbayes.training.checkpoints import NAME, write_history
+from pocketbayes.training.diagnosis import LossWatch, where_not_finite
+from pocketbayes.training.environment import deferred_interrupt
+from pocketbayes.training.gradients import dense_gradients
+from pocketbayes.training.optimizers import lr_scale, make_optimizers
+from pocketbayes.training.progress import TrainingBar
+from pocketbayes.training.run_state import Standing, fill_model, load_state, save_state
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What determines a run, besides model and data."""
+
+    epochs: int
+    likelihood: str
+    seed: int
+    dataset_size: int
+    method: Method
+    compile: bool | str
+    checkpoint_minutes: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that bears on the result."""
+        return {
+            "epochs": self.epochs,
+            "likelihood": self.likelihood,
+            "seed": self.seed,
+            "dataset_size": self.dataset_size,
+            **self.method.settings(),
+        }
+
+
+class Run:
+    """One training run: its parts, where it stands, and how it goes on."""
+
+    def __init__(
+        self,
+        fabric: Any,
+        model: nn.Module,
+        loader: Iterable[Any],
+        val_loader: Iterable[Any] | None,
+        settings: Settings,
+        directory: Path | None,
+        resume: bool,
+        memory: dict[str, Tensor],
+    ) -> None:
+        self.fabric, self.model, self.settings, self.directory = fabric, model, settings, directory
+        self.val_loader = val_loader
+        self.batches = Batches(
+            loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
+        )
+        self.objective = Objective(model, settings.likelihood)
+        one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
+        self.compile = settings.compile if not settings.method.resizes else False
+        if self.compile != settings.compile:
+            warnings.warn(
+                "not compiled: this method changes the sizes of tensors as it goes, and each "
+                "change would be compiled anew",
+                stacklevel=3,
+            )
+        self.replays_graphs = self.compile is True and one_gpu
+        self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
+        self.at = Standing.at_start(fabric.device, memory)
+        self.watch = LossWatch(fabric.device)
+        self.saved_at = time.monotonic()
+        self.has_checkpoint = False
+        state = self._checkpoint() if resume else None
+        if state is not None:
+            fill_model(model, state)
+        self.optimizers = make_optimizers(model, settings.method)
+        self._set_up()
+        if state is not None:
+            self._go_on_from(state)
+
+    def _checkpoint(self) -> dict[str, Any]:
+        assert self.directory is not None
+        return load_state(self.directory, self._fingerprint(), self.fabric.device)
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.at, self.has_checkpoint = Standing(**state["standing"]), True
+
+    def _set_up(self) -> None:
+        """Wraps the loss for its device and processes."""
+        modules = self.objective.named_modules()
+        inside = tuple(f"{name}." for name, m in modules if isinstance(m, Posterior))
+        buffers = [n for n, _ in self.objective.named_buffers()]
+        never_broadcast(self.objective, [n for n in buffers if n.startswith(inside)])
+        self.step_module = self.fabric.setup_module(self._compiled())
+
+    def _compiled(self) -> Any:
+        """The loss as it is run: compiled or not.
+
+        On one GPU its kernels are replayed as a CUDA graph: launching them one by one takes the
+        host longer than running them takes a fast GPU.
+        """
+        wanted = self.compile
+        if isinstance(wanted, str):
+            return torch.compile(self.objective, backend=wanted)
+        if not wanted:
+            return self.objective
+        mode = "reduce-overhead" if self.replays_graphs else None
+        return torch.compile(self.objective, mode=mode)
+
+    def train(self, progress: bool) -> None:
+        """Runs from where it stands to the end."""
+        begin = time.monotonic() - self.at.seconds
+        shown = progress and self.fabric.is_global_zero
+        with deferred_interrupt(self.fabric.world_size == 1) as interrupted, TrainingBar(
+            self.settings.epochs, self.score, shown
+        ) as bar:  # fmt: skip
+            while self.at.epoch < self.settings.epochs:
+                self._run_epoch(bar, begin, interrupted)
+        self.settings.method.finish(self.model)
+        self._require_finite_parameters()
+        self.save()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def _run_epoch(self, bar: TrainingBar, begin: float, interrupted: threading.Event) -> None:
+        started, seen = time.monotonic(), 0
+        for number, x, y in self.batches.epoch(self.at.epoch, skip=self.at.batch):
+            self._step(number, x, y)
+            self.at.batch, seen = number + 1, seen + len(y)
+            self.at.seconds = time.monotonic() - begin
+            if bar.is_due():
+                row = self._averages(seen / (time.monotonic() - started))
+                bar.show(self.at.epoch, number + 1, self._batches_per_epoch(), row)
+            if interrupted.is_set():
+                self._stop_for_interrupt()
+            if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
+                self.save()
+        self._check(everything=True)
+        self.settings.method.after_epoch(self.model, self.at.epoch + 1, self.at.memory)
+        row = self._close_epoch(seen / (time.monotonic() - started))
+        bar.close_epoch(self.at.epoch - 1, row)
+        if interrupted.is_set():
+            self._stop_for_interrupt()
+
+    def _step(self, number: int, x: Tensor, y: Tensor) -> None:
+        """One optimiser step on one batch."""
+        method, size = self.settings.method, self.settings.dataset_size
+        progress = self._progress(number, len(y))
+        self.at.beta = method.kl_weight(progress)
+        self.at.lr_scale = lr_scale(progress, method.lr_warmup)
+        weight = torch.full((), self.at.beta / size, device=x.device)
+        if self.replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        with explained_failure(x):
+            loss, numbers = self.step_module(x, y, weight)
+        if self.at.step == 0:
+            update_description(self.model, input_dims=x.dim())
+        self.at.step += 1
+        self.watch.add(self.at.step, loss, x, y)
+        self._check(everything=False)
+        self.fabric.backward(loss)
+        if method.clip_norm is not None:
+            means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(means, method.clip_norm)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * self.at.lr_scale
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.at.add(numbers, len(y))
+        self._let_method_act(progress, x, y)
+
+    def _let_method_act(self, progress: float, x: Tensor, y: Tensor) -> None:
+        def gradients(estimator: str | None = None) -> dict[str, Tensor]:
+            with self.fabric.autocast():
+                return dense_gradients(self.objective, x, y, estimator)
+
+        size = self.settings.dataset_size
+        moment = Moment(self.at.step, progress, self.optimizers, gradients, self.at.memory, size)
+        resized = self.settings.method.after_step(self.model, moment)
+        if resized and self.fabric.world_size > 1:
+            self._set_up()
+
+    def _progress(self, number: int, batch_size: int) -> float:
+        """How much of training has passed before this batch, from 0 to 1."""
+        per_epoch = self._batches_per_epoch()
+        if per_epoch is None:
+            share = number * batch_size * self.fabric.world_size / self.settings.dataset_size
+        else:
+            share = number / per_epoch
+        return min(1.0, (self.at.epoch + min(1.0, float(share))) / self.settings.epochs)
+
+    def _batches_per_epoch(self) -> int | None:
+        try:
+            return len(self.batches)
+        except TypeError:
+            return None
+
+    def _check(self, everything: bool) -> None:
+        """Stops if a loss was not finite: of those known by now, or of every step so far."""
+        bad = self.watch.first_bad(everything)
+        if bad is None:
+            return
+        where = where_not_finite(self.objective, bad.x, bad.y)
+        raise TrainingError(
+            f"the loss is not finite at step {bad.step} (epoch {self.at.epoch + 1}): {where}. "
+            f"{self._last_good()} If the data is right, lower the learning rate or set clip_norm"
+        )
+
+    def _last_good(self) -> str:
+        if self.directory is None or not self.has_checkpoint:
+            return "No checkpoint was written."
+        return f"The last good checkpoint is {self.directory / NAME}."
+
+    def _require_finite_parameters(self) -> None:
+        """A gradient may break the parameters in a step whose loss was still finite."""
+        self._check(everything=True)
+        for name, parameter in self.model.named_parameters():
+            if not parameter.isfinite().all():
+                raise TrainingError(
+                    f"parameter {name} is not finite after step {self.at.step}, though the loss "
+                    f"was: its gradient overflowed. {self._last_good()} Lower the learning rate or "
+                    "set clip_norm"
+                )
+
+    def _averages(self, speed: float) -> dict[str, Any]:
+        """Means over the epoch so far, on this rank."""
+        averages = self.at.averages(self.score)
+        return averages | {"examples_per_second": speed * self.fabric.world_size}
+
+    def _close_epoch(self, speed: float) -> dict[str, Any]:
+        """Writes the epoch's row and moves on to the next."""
+        if self.fabric.world_size > 1:
+            torch.distributed.all_reduce(self.at.totals)
+        row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
+        row |= self._averages(speed)
+        row |= {"beta": self.at.beta, "lr": self.settings.method.lr * self.at.lr_scale}
+        row |= {"seconds": self.at.seconds}
+        if self.val_loader is not None and self.fabric.is_global_zero:
+            row |= self._validation()
+        self.at.history.append(row)
+        self.at.totals.zero_()
+        self.at.epoch, self.at.batch = self.at.epoch + 1, 0
+        self._write_history()
+        return row
+
+    def _validation(self) -> dict[str, float]:
+        assert self.val_loader is not None
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        record = evaluate(self.model, self.val_loader, num_samples=10, generator=generator)
+        return {f"val_{k}": v for k, v in record.to_dict().items() if isinstance(v, float)}
+
+    def _write_history(self) -> None:
+        if self.directory is not None and self.fabric.is_global_zero:
+            write_history(self.directory, self.at.history)
+
+    def save(self) -> None:
+        """Writes the checkpoint, on the first process."""
+        self.saved_at = time.monotonic()
+        if self.directory is None or not self.fabric.is_global_zero:
+            return
+        self._require_finite_parameters()
+        save_state(self.directory, self._fingerprint(), self.model, self.optimizers, self.at)
+        self.has_checkpoint = True
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """What a resumed run must agree on."""
+        shape = {"world_size": self.fabric.world_size, "batches": self._batches_per_epoch()}
+        return self.settings.to_dict() | shape
+
+    def _stop_for_interrupt(self) -> None:
+        self.save()
+        where = "nothing was saved: no out= was given"
+        if self.directory is not None:
+            where = f"saved to {self.directory}, from which fit(..., resume=True) goes on"
+        print(f"\ninterrupted after step {self.at.step}; {where}", file=sys.stderr)
+        raise KeyboardInterrupt

@@ -1,0 +1,101 @@
+"""Where a training run stands, and how it is stored and taken up again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import TrainingError
+from pocketbayes.training.checkpoints import load_checkpoint, save_checkpoint
+
+
+@dataclass
+class Standing:
+    """All that changes while a run goes on, besides its model and optimisers.
+
+    Attributes:
+        epoch, batch, step: passes, batches of this pass and optimiser steps completed.
+        seconds: training time so far.
+        beta, lr_scale: last values of two schedules.
+        totals: sums over the epoch of loss, nll, KL and score, each times the batch size, and of
+            that size.
+        memory: what the method keeps from step to step.
+        history: a row for each epoch.
+    """
+
+    totals: Tensor
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    beta: float = 0.0
+    lr_scale: float = 0.0
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def at_start(cls, device: torch.device, memory: dict[str, Tensor]) -> "Standing":
+        """Nothing done yet."""
+        return cls(torch.zeros(5, dtype=torch.float64, device=device), memory=memory)
+
+    def add(self, numbers: Tensor, count: int) -> None:
+        """Counts a batch: its loss, nll, KL and score."""
+        self.totals[:4] += numbers * count
+        self.totals[4] += count
+
+    def averages(self, score_name: str) -> dict[str, float]:
+        """Means over the epoch so far."""
+        *sums, count = self.totals.tolist()
+        loss, nll, kl, score = (total / max(count, 1) for total in sums)
+        score = sqrt(score) if score_name == "rmse" else score
+        return {"loss": loss, "nll": nll, "kl": kl, score_name: score}
+
+
+def save_state(
+    directory: Path,
+    fingerprint: dict[str, Any],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    standing: Standing,
+) -> None:
+    """Writes the checkpoint."""
+    state = {
+        "settings": fingerprint,
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "standing": vars(standing) | {"totals": standing.totals.clone()},
+    }
+    save_checkpoint(directory, state)
+
+
+def load_state(
+    directory: Path, fingerprint: dict[str, Any], device: torch.device
+) -> dict[str, Any]:
+    """The checkpoint, if it is one of the same run."""
+    state = load_checkpoint(directory, device)
+    if "standing" not in state:
+        raise TrainingError(
+            f"the checkpoint in {directory} was written by another version of this library; "
+            "start anew with resume=False"
+        )
+    theirs = state["settings"]
+    for name in fingerprint.keys() | theirs.keys():
+        if fingerprint.get(name) != theirs.get(name):
+            raise TrainingError(
+                f"the checkpoint in {directory} was made with {name}={theirs.get(name)!r}, this "
+                f"call has {fingerprint.get(name)!r}; resume with the same settings, or start "
+                "anew with resume=False"
+            )
+    return state
+
+
+def fill_model(model: nn.Module, state: dict[str, Any]) -> None:
+    """Gives the model the checkpoint's parameters; sparse posteriors take on their size."""
+    try:
+        model.load_state_dict(state["model"])
+    except RuntimeError as error:
+        raise TrainingError(f"the checkpoint is of another network: {error}") from error
