@@ -37,7 +37,7 @@ import pocketbayes as pb
 from pocketbayes.codec import container
 from pocketbayes.codec.container import packed, unpacked
 from pocketbayes.codec.deflate import deflated
-from pocketbayes.codec.file_views import stretch_of
+from pocketbayes.codec.file_views import file_view_of
 from pocketbayes.methods import METHODS
 from pocketbayes.models import build_network
 
@@ -119,7 +119,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
             sections[name] = harmed(sections[name], chance) or bytes(1)
         elif kind == "description":
             altered(description, chance)
-    stretches = {name: stretch_of(section) for name, section in sections.items()}
+    stretches = {name: file_view_of(section) for name, section in sections.items()}
     harm = (lambda text: harmed(deflated(text), chance)) if kind == "deflate" else deflated
     with patch.object(container, "deflated", harm):
         pieces, _ = packed(description, stretches)

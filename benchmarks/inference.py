@@ -17,7 +17,7 @@ from stage_two import drawn_
 from timing import seconds
 
 import pocketbayes as pb
-from pocketbayes.methods import Beginning
+from pocketbayes.methods import StartContext
 from pocketbayes.models import build_network
 
 
@@ -52,7 +52,7 @@ def variants(name: str) -> dict[str, torch.nn.Module]:
     made = {"bayes-by-backprop": parent}
     for draw in ("independent", "shared"):
         model = copy.deepcopy(parent)
-        pb.Sharing(draw=draw).begin(model, Beginning(lambda: gradients, {}, lambda: None))
+        pb.Sharing(draw=draw).begin(model, StartContext(lambda: gradients, {}, lambda: None))
         made[f"sharing, {draw} draws"] = model
     made["sharing, lrt"] = copy.deepcopy(made["sharing, independent draws"])
     for module in made["sharing, lrt"].modules():

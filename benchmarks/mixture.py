@@ -46,12 +46,12 @@ def cloud(points: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def likelihood(x: torch.Tensor, y: torch.Tensor, mixture: Mixture, scale: Array) -> float:
     """Mean log-density of a sample, in units of `scale`."""
     sample = torch.randint(0, len(x), (200_000,), generator=torch.Generator().manual_seed(1))
-    places = torch.stack([x[sample], y[sample]], 1).double().numpy()
+    plane = torch.stack([x[sample], y[sample]], 1).double().numpy()
     total = 0.0
-    for part in np.array_split(places, 400):
+    for part in np.array_split(plane, 400):
         near = np.broadcast_to(np.arange(len(mixture.weight)), (len(part), len(mixture.weight)))
         total += np.logaddexp.reduce(log_densities(part, mixture, near), 1).sum()
-    return float(total / len(places) + np.log(scale).sum())
+    return float(total / len(plane) + np.log(scale).sum())
 
 
 def rms_error(x: torch.Tensor, y: torch.Tensor, labels: torch.Tensor, mixture: Mixture) -> float:
@@ -70,10 +70,10 @@ def by_faiss(x: torch.Tensor, y: torch.Tensor, components: int, scale: Array) ->
     except ImportError:
         return {}
     begin = time.perf_counter()
-    places = np.ascontiguousarray(torch.stack([x / scale[0], y / scale[1]], 1).float().numpy())
+    plane = np.ascontiguousarray(torch.stack([x / scale[0], y / scale[1]], 1).float().numpy())
     means = faiss.Kmeans(2, components, niter=20, seed=1)
-    means.train(places)
-    labels = means.index.search(places, 1)[1][:, 0]
+    means.train(plane)
+    labels = means.index.search(plane, 1)[1][:, 0]
     points = torch.stack([x, y], 1).double().numpy()
 
     def average(values: Array) -> Array:
@@ -103,9 +103,9 @@ def main() -> None:
     x, y = cloud(int(a.points))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
-    mixture, grid, cells = fitted_mixture(x, y, a.components, a.side, a.iterations)
+    mixture, grid, bins = fitted_mixture(x, y, a.components, a.side, a.iterations)
     fitted = time.perf_counter()
-    labels = assigned(x, y, mixture, grid, cells)
+    labels = assigned(x, y, mixture, grid, bins)
     done = time.perf_counter()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     inner = mixture._replace(
@@ -121,7 +121,7 @@ def main() -> None:
         points=len(x),
         components=len(mixture.weight),
         side=a.side,
-        cells=len(cells.size),
+        bins=len(bins.size),
         fit_seconds=fitted - begin,
         assign_seconds=done - fitted,
         nats=likelihood(x, y, mixture, grid.width),

@@ -13,7 +13,7 @@ import torch
 from record import append_result
 
 import pocketbayes as pb
-from pocketbayes.methods import Beginning
+from pocketbayes.methods import StartContext
 from pocketbayes.models import build_network
 
 
@@ -33,7 +33,7 @@ def main() -> None:
         model = pb.bayesianize_(build_network(a.model))
         gradients = drawn_(model)
         begin = time.perf_counter()
-        method.begin(model, Beginning(lambda gradients=gradients: gradients, {}, lambda: None))
+        method.begin(model, StartContext(lambda gradients=gradients: gradients, {}, lambda: None))
         seconds = time.perf_counter() - begin
         counts = pb.sharing_summary(model).to_dict()
         append_result("stage_two", model=a.model, row=name, seconds=seconds, **counts)

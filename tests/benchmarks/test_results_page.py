@@ -690,7 +690,7 @@ def test_corruptions_are_means_by_severity_and_by_kind(results):
     assert "| 1 | 1 | 10.00 |" in other
 
 
-def test_networks_at_a_glance_are_spoilt_apart_and_absent_methods_named(results):
+def test_networks_at_a_glance_are_corruptt_apart_and_absent_methods_named(results):
     row = spoilt_row
     results("corruptions", row("fog", 1, 0.99, "long-0.pocket"), row("fog", 1, 0.5))
     page, longer = corruptions.corruptions().split("### small, cifar10, 10 samples, networks at a")
@@ -702,7 +702,7 @@ def test_networks_at_a_glance_are_spoilt_apart_and_absent_methods_named(results)
     assert "long-0" not in page
 
 
-def test_spoilt_networks_that_were_made_again_are_told(results):
+def test_corruptt_networks_that_were_made_again_are_told(results):
     name = "small-cifar10-rigl-0.05-0.pocket"
     results("corruptions", spoilt_row("fog", 1, 0.5, bytes=8))
     first = small_model(file=name, accuracy=0.9)
@@ -721,7 +721,7 @@ def test_spoilt_networks_that_were_made_again_are_told(results):
     assert "had been lost" not in corruptions.corruptions()  # there is none to compare it with
 
 
-def test_of_spoilt_networks_of_one_name_the_one_that_is_whole_counts(results):
+def test_of_corruptt_networks_of_one_name_the_one_that_is_whole_counts(results):
     name = "small-cifar10-rigl-0.05-0.pocket"
     first = [spoilt_row("fog", 1, 0.5, sha256="a"), spoilt_row("fog", 2, 0.4, sha256="a")]
     again = [row | {"accuracy": 0.9, "sha256": "b", "bytes": 8} for row in first]
@@ -744,7 +744,7 @@ def test_of_spoilt_networks_of_one_name_the_one_that_is_whole_counts(results):
     assert f"{start} 8 | weight | all but 0 | 2 | 90.00" in shown(*first, *again)
 
 
-def test_sizes_of_spoilt_networks_are_those_of_todays_format(results):
+def test_sizes_of_corruptt_networks_are_those_of_todays_format(results):
     results("corruptions", spoilt_row("fog", 1, 0.5))
     saved = {"file": "small-cifar10-rigl-0.05-0.pocket", "bytes_now": 1000}
     results("resaved", saved | {"file_bytes": 99})

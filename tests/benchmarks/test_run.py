@@ -116,7 +116,7 @@ def test_a_job_of_some_families_asks_for_rows_of_these(results):
     assert run.is_done(job("side_by_side.py --lr 1", rows=3))
 
 
-def test_spoiled_files_count_one_by_one(results):
+def test_corrupted_files_count_one_by_one(results):
     made = {"command": "python corruptions.py --root DATA --files DATA/a-0.pocket DATA/b-0.pocket"}
     rows = [made | {"file": "a-0.pocket", "severity": severity} for severity in (0, 1)]
     results(*rows, made | {"file": "b-0.pocket", "severity": 0})

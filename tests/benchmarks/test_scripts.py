@@ -357,7 +357,7 @@ def test_a_chain_is_a_subspace_that_is_pruned_and_then_shares(bench):
     assert (last.target_bytes, share_epochs) == (490_000, 2)
 
 
-def test_switches_are_pruned_by_inclusion(bench):
+def test_inclusion_variables_are_pruned_by_inclusion(bench):
     bench, done = bench
     (made,) = families.spike_slab(bench)
     assert made.row == "spike-and-slab 0.05"

@@ -197,7 +197,7 @@ def test_no_weight_changes_by_more_than_the_tolerance(tolerance):
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-3])
-def test_no_switch_changes_by_more_than_the_tolerance(tolerance):
+def test_no_inclusion_variable_changes_by_more_than_the_tolerance(tolerance):
     odds = np.random.default_rng(3).uniform(-12, 12, 10**5)
     moved = from_steps(to_steps(odds, log_odds_step(tolerance)), log_odds_step(tolerance))
     p, q = (1 / (1 + np.exp(-x)) for x in (odds, moved))

@@ -454,7 +454,7 @@ def test_a_file_that_says_nonsense_of_its_inputs_is_refused(work, quick, facts):
     quick("predict", "odd.pocket", "digit0.png", code=1)
 
 
-def test_a_whole_chunk_of_bad_pictures_does_not_spoil_the_rest(work, quick, monkeypatch):
+def test_a_whole_chunk_of_bad_pictures_does_not_corrupt_the_rest(work, quick, monkeypatch):
     monkeypatch.setattr("pocketbayes.commands.predict._CHUNK", 1)
     done = quick("predict", "run", "digit0.png", "bad.png", "--skip-bad", "--json")
     assert len(json.loads(done.stdout)["predictions"]) == 1
@@ -489,7 +489,7 @@ def test_features_of_a_table_are_reported_by_name(work, quick):
     assert "size" in report["chosen"]
     assert (work / "f" / "f.png").read_bytes()[1:4] == b"PNG"
     assert quick("features", "rooms").stdout.startswith("size")
-    assert "no switches" in quick("features", "run", code=1).stderr
+    assert "no gates" in quick("features", "run", code=1).stderr
     assert "no run or file" in quick("features", "nothing", code=2).stderr
 
 

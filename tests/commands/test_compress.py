@@ -14,9 +14,8 @@ import yaml
 
 import pocketbayes as pb
 from pocketbayes import cli
-from pocketbayes.commands import candidates as workshop
-from pocketbayes.commands import compress, opening, train
-from pocketbayes.commands.candidates import Candidate, TooLarge, Workshop, traits_of
+from pocketbayes.commands import candidates, compress, opening, train
+from pocketbayes.commands.candidates import Candidate, CandidateMaker, TooLarge, traits_of
 from pocketbayes.compression import search as compression
 from pocketbayes.compression.search import Recipe
 from pocketbayes.layers.description import add_noise_parameter, noise_log_std
@@ -206,7 +205,7 @@ def test_choice_and_training_see_different_examples(run, compressed, tmp_path, m
         shops.append(shop)
         raise pb.PocketBayesError("seen enough")
 
-    monkeypatch.setattr(Workshop, "as_stored", look)
+    monkeypatch.setattr(CandidateMaker, "as_stored", look)
     compressed(run, "--target-bytes", "1MB", "--out", tmp_path / "new", code=1)
     train_part, held_back = ({x.tobytes() for x in part.images.numpy()} for part in
                              (shops[0].train, shops[0].validation))  # fmt: skip
@@ -219,7 +218,7 @@ def test_an_interrupted_command_leaves_nothing(run, compressed, tmp_path, monkey
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Workshop, moment, stop)
+    monkeypatch.setattr(CandidateMaker, moment, stop)
     compressed(run, "--target-bytes", "3000", "--out", tmp_path / "new", code=130)
     assert not list(tmp_path.iterdir())
 
@@ -233,8 +232,8 @@ def test_a_finalist_that_cannot_be_trained_is_left_out(run, compressed, tmp_path
     assert all(math.isfinite(c["nll"]) for c in report["candidates"] if c["fits"])
 
 
-class PaperShop(Workshop):
-    """A workshop whose files have `floor` bytes and `slope` times the density."""
+class PaperShop(CandidateMaker):
+    """A maker of candidates whose files have `floor` bytes and `slope` times the density."""
 
     def _made(self, recipe, epochs, refresh=True):
         return None, []
@@ -253,7 +252,9 @@ def test_a_file_that_has_grown_is_turned_back_until_it_fits_or_as_far_as_can_be(
     tmp_path, floor, fits
 ):
     source = tmp_path / "source"
-    source.write_bytes(bytes(60_000))  # switches make it far larger than what density explains
+    source.write_bytes(
+        bytes(60_000)
+    )  # inclusion variables make it far larger than what density explains
     traits = compression.Traits(True, False, False, True, density=0.2)
     shop = PaperShop(None, source, None, None, None, tmp_path, 4500, traits, 0.003)
     vars(shop).update(floor=floor, slope=50_000)
@@ -391,7 +392,9 @@ def test_more_epochs_are_advised_only_where_they_help(is_ensemble, tmp_path, cap
 
 def test_values_in_their_own_units(compressed, tmp_path, monkeypatch):
     refreshed = []
-    monkeypatch.setattr(workshop, "refresh_noise_", lambda model, *_, **__: refreshed.append(model))
+    monkeypatch.setattr(
+        candidates, "refresh_noise_", lambda model, *_, **__: refreshed.append(model)
+    )
     words = ["--data", "friedman", "--features", "8", "--rows", "400", "--model", "mlp"]
     words += ["--hidden", "16", "--epochs", "3", "--num-samples", "2", "--device", "cpu"]
     assert run_here("train", *words, "--out", tmp_path / "run") == 0
@@ -406,8 +409,8 @@ def test_values_in_their_own_units(compressed, tmp_path, monkeypatch):
     assert refreshed  # those that were pruned only
 
 
-class Refreshing(Workshop):
-    """A workshop for a regression, in which nothing is trained."""
+class Refreshing(CandidateMaker):
+    """A maker of candidates for a regression, in which nothing is trained."""
 
     def _loader(self):
         x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))

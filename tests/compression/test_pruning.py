@@ -42,7 +42,7 @@ def net(family="gaussian", bias=False):
     pb.fit(model, DATA, METHODS[family], epochs=0, **OPTIONS)
     with torch.no_grad():
         for _, q in pb.named_posteriors(model):
-            for parameter in (*q.std_parameters(), *q.switch_parameters()):
+            for parameter in (*q.std_parameters(), *q.inclusion_parameters()):
                 parameter.copy_(torch.randn_like(parameter) - 2)
     return model
 
@@ -236,7 +236,7 @@ def test_a_budget_is_kept_and_used(family, by, within):
         for _, q in pb.named_posteriors(model):
             for parameter in q.std_parameters():
                 parameter.sub_(1)
-            for parameter in q.switch_parameters():
+            for parameter in q.inclusion_parameters():
                 parameter.mul_(3).add_(7)
     whole, data = copy.deepcopy(model), [labelled(model)]
     before = accuracy(model, data)
@@ -312,7 +312,7 @@ def test_after_an_error_the_model_is_as_it_was(monkeypatch):
         ({"by": "magnitude"}, "nothing to prune.*density=0.05"),
         ({"density": 0.1, "by": "size"}, "by must be one of inclusion, snr, magnitude"),
         ({"density": 0.1, "within": "block"}, "within must be one of network, layer"),
-        ({"density": 0.1, "by": "inclusion"}, "no weight has a switch"),
+        ({"density": 0.1, "by": "inclusion"}, "no weight has an inclusion variable"),
         ({"budget": 0.01}, "loader=validation_loader"),
         ({"loader": DATA}, "loader=validation_loader"),
         ({"density": 0.1, "loader": DATA}, "loader=validation_loader"),
@@ -340,7 +340,7 @@ def test_what_makes_no_sense_is_refused(fields, message):
         ("sparse_point", "snr", 'say by="magnitude"'),
         ("spike_slab", "snr", 'say by="inclusion"'),
         ("spike_slab", "magnitude", 'say by="inclusion"'),
-        ("point", "inclusion", "no weight has a switch"),
+        ("point", "inclusion", "no weight has an inclusion variable"),
     ],
 )
 def test_a_score_that_a_family_lacks(family, by, message):
@@ -361,7 +361,7 @@ def test_models_that_cannot_be_pruned():
     with pytest.raises(pb.PocketBayesError, match=r"more weights than [02]\.weight has"):
         pb.prune_(sparse, 0.15, within="layer")
     shared = pb.fit(net(), DATA, pb.Sharing(least_members=1), epochs=0, **OPTIONS).model
-    with pytest.raises(pb.PocketBayesError, match="shared table; prune first"):
+    with pytest.raises(pb.PocketBayesError, match="share a codebook; prune first"):
         pb.prune_(shared, 0.1)
     broken = net()
     with torch.no_grad():
@@ -372,7 +372,7 @@ def test_models_that_cannot_be_pruned():
 
 @pytest.mark.parametrize("parameter", ["log_odds", "mean", "log_std"])
 @pytest.mark.parametrize("density", [None, 0.1])
-def test_switches_that_are_not_numbers_are_refused(parameter, density):
+def test_inclusion_variables_that_are_not_numbers_are_refused(parameter, density):
     broken = net("spike_slab")
     with torch.no_grad():
         getattr(broken[2].posterior("weight"), parameter)[0, 0] = math.nan
@@ -380,7 +380,7 @@ def test_switches_that_are_not_numbers_are_refused(parameter, density):
         pb.prune_(broken, density)
 
 
-def test_a_switch_in_front_of_a_certain_weight_has_a_rank():
+def test_an_inclusion_variable_in_front_of_a_certain_weight_has_a_rank():
     model = net("spike_slab")
     with torch.no_grad():
         weights = model[2].posterior("weight")

@@ -21,7 +21,11 @@ from pocketbayes.compression.search import (
 )
 
 BAYESIAN = Traits(
-    is_random=True, is_ensemble=False, keeps_dropout=False, has_switches=False, density=1.0
+    is_random=True,
+    is_ensemble=False,
+    keeps_dropout=False,
+    has_inclusion_variables=False,
+    density=1.0,
 )
 
 

@@ -109,7 +109,7 @@ def test_the_seed_decides_what_is_random_and_nothing_else(name):
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_two_equal_images_are_spoiled_in_two_ways(name):
+def test_two_equal_images_are_corrupted_in_two_ways(name):
     made = corrupted(scenes(1).repeat(2, 1, 1, 1), name, 3)
     assert not torch.equal(made[0], made[1])
 
@@ -432,7 +432,7 @@ def test_any_seed_will_do(seed):
         ({"images": np.zeros((1, 3, 8, 8), np.uint8)}, "must be a tensor; got a ndarray"),
     ],
 )
-def test_what_cannot_be_spoiled_is_refused(change, message):
+def test_what_cannot_be_corrupted_is_refused(change, message):
     given = {"images": constant(0), "name": "fog", "severity": 1} | change
     with pytest.raises(DataError, match=message.replace("?;", r"\?;")):
         corrupted(**given)
@@ -478,7 +478,7 @@ def digits_run(tmp_path_factory):
     return folder
 
 
-def test_the_command_line_measures_on_spoiled_images(digits_run):
+def test_the_command_line_measures_on_corrupted_images(digits_run):
     def numbers(*words):
         done = run("evaluate", digits_run, "--device", "cpu", "--json", *words)
         assert done.exit_code == 0, done.output
@@ -511,7 +511,7 @@ def test_calls_that_cannot_work_say_why(digits_run, words, message):
     assert message in str(done.exception)
 
 
-def test_tables_cannot_be_spoiled(tmp_path):
+def test_tables_cannot_be_corrupted(tmp_path):
     done = run(
         "train", "--data", "friedman", "--model", "mlp", "--hidden", "4", "--epochs", "1", "--out",
         tmp_path / "run", "--device", "cpu",

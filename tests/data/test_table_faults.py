@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_data_tables import COLUMNS, write_csv, write_parquet
+from table_files import COLUMNS, write_csv, write_parquet
 
 import pocketbayes as pb
 from pocketbayes.data import open_dataset

@@ -1,41 +1,19 @@
 """Tables: standardisation, CSV and Parquet, and rows for a trained model."""
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from table_files import COLUMNS, write_csv, write_parquet
 
 import pocketbayes as pb
 from pocketbayes.data import TableSet, open_dataset, table_from_file
 from pocketbayes.data.columns import canonical, parsed
 from pocketbayes.data.tabular import split_rows
-
-COLUMNS = {
-    "age": [20, 30, 40, 50, 60, 70, 80, 90, 35, 45],
-    "colour": ["red", "blue", "red", "green", "blue", "red", "red", "blue", "green", "red"],
-    "fixed": [1.5] * 10,
-    "kind": ["a", "b", "a", "b", "a", "b", "a", "b", "a", "b"],
-}
-
-
-def write_csv(path, columns, separator=","):
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, delimiter=separator)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-    return str(path)
-
-
-def write_parquet(path, columns):
-    pq.write_table(pa.table(columns), path)
-    return str(path)
 
 
 def both(tmp_path, columns):

@@ -58,13 +58,13 @@ def test_sharing_keeps_what_was_learned(trained):
     after = score(model)
     posteriors = of(model)
     assert all(isinstance(q, Shared) for q in posteriors)
-    assert len({id(q.table) for q in posteriors}) == 1
-    assert 5 < len(posteriors[0].table) <= 40
+    assert len({id(q.codebook) for q in posteriors}) == 1
+    assert 5 < len(posteriors[0].codebook) <= 40
     assert after.accuracy > before.accuracy - 0.02
     assert after.nll < before.nll + 0.05
 
 
-def test_training_moves_table_and_outliers_but_neither_labels_nor_blends(trained):
+def test_training_moves_codebook_and_outliers_but_neither_labels_nor_blends(trained):
     model = copy.deepcopy(trained)
     method = pb.Sharing(components=40, least_members=5, lr=1e-2, std_lr=1e-2)
     fit(model, method, epochs=0)
@@ -72,7 +72,7 @@ def test_training_moves_table_and_outliers_but_neither_labels_nor_blends(trained
     assert sum(len(q.outlier) for q in of(model)) > 0
     assert sum(len(q.blend) for q in of(model)) > 0
     fit_on = copy.deepcopy(model)
-    fit(fit_on, pb.MeanField(lr=1e-2), epochs=3)  # another method trains the same table
+    fit(fit_on, pb.MeanField(lr=1e-2), epochs=3)  # another method trains the same codebook
     for name, value in fit_on.state_dict().items():
         learns = name.endswith(("table.mean", "table.log_std", "outlier_mean", "outlier_log_std"))
         if "posteriors" in name:
@@ -86,7 +86,7 @@ def test_from_a_deterministic_network_in_one_call(tmp_path):
     method = pb.Sharing(pretrain_epochs=10, components=40, least_members=5)
     result = fit(model, method, epochs=3, out=tmp_path / "run")
     assert [row.get("stage") for row in result.history] == ["pretraining"] * 10 + [None] * 3
-    stds = of(model)[0].table.log_std.exp()
+    stds = of(model)[0].codebook.log_std.exp()
     assert stds.max() > 1.5 * stds.min()
     assert score(model).accuracy > 0.85
     assert (tmp_path / "run" / "pretraining" / "checkpoint.pt").exists()
@@ -96,7 +96,7 @@ def test_from_the_prior_without_pretraining():
     model = network()
     method = pb.Sharing(components=60, least_members=2, lr=2e-2, outlier_gradient=0)
     result = fit(model, method, epochs=60)
-    assert len(of(model)[0].table) > 10
+    assert len(of(model)[0].codebook) > 10
     assert result.history[-1]["nll"] < 0.7 * result.history[0]["nll"]
 
 
@@ -123,7 +123,7 @@ def test_zeros_of_a_sparse_network_stay_zero(structure, tmp_path):
     again = pb.load(tmp_path / "m.pocket", net)
     for one, other in zip(of(model), of(again), strict=True):
         assert torch.equal(one.expectation(), other.expectation())
-    assert of(again)[0].table is of(again)[1].table
+    assert of(again)[0].codebook is of(again)[1].codebook
 
 
 def test_a_smaller_target_gives_a_smaller_code(trained):
@@ -161,9 +161,9 @@ def test_labels_follow_the_table_when_asked_to(trained):
     assert torch.equal(of(one)[1].outlier, of(two)[1].outlier)
     assert not torch.equal(of(one)[1].label, of(two)[1].label)
     q = of(two)[1]
-    torch.testing.assert_close(q.count, q._counted(len(q.table)))
+    torch.testing.assert_close(q.count, q._counted(len(q.codebook)))
     mean, std = (t.detach().double().flatten() for t in (of(before)[1].mean, of(before)[1].std))
-    m, s = (t.detach().double() for t in (q.table.mean, q.table.log_std.exp()))
+    m, s = (t.detach().double() for t in (q.codebook.mean, q.codebook.log_std.exp()))
     ratio = (s / std[:, None]) ** 2
     divergence = (ratio + ((mean[:, None] - m) / std[:, None]) ** 2 - 1 - ratio.log()) / 2
     best, chosen = divergence.min(1).values, divergence.gather(1, q.label.long()[:, None])[:, 0]
@@ -178,7 +178,7 @@ def test_reassignment_keeps_to_the_target(trained):
 
 
 def test_reassignment_weighs_entries_as_the_plan_did(trained):
-    """By their shares in each tensor: of a table that did not move, labels hardly change."""
+    """By their shares in each tensor: of a codebook that did not move, labels hardly change."""
     method = pb.Sharing(
         objective="rate_distortion", rate=0.3, lr=0, std_lr=0, reassign_every=1, components=100
     )
@@ -389,7 +389,7 @@ def test_other_methods_go_on_from_shared_weights(trained):
     fit(model, pb.Sharing(components=40, least_members=5), epochs=0)
     again, sparse, plain = (copy.deepcopy(model) for _ in range(3))
     fit(again, pb.Sharing(components=10, least_members=5), epochs=0)
-    assert len(of(again)[0].table) <= 10
+    assert len(of(again)[0].codebook) <= 10
     fit(sparse, pb.Subspace(density=0.5), epochs=0)
     assert [type(q) for q in of(sparse)] == [Sparse, Sparse, Gaussian]  # the last stays whole
     fit(plain, pb.Deterministic(), epochs=0)

@@ -1,4 +1,4 @@
-"""Switched weights: exact KL, switches that hold for whole inputs and outputs, and gradients."""
+"""Spike-and-slab weights: exact KL, gates of whole inputs and outputs, and gradients."""
 
 import itertools
 import math
@@ -31,13 +31,13 @@ every_granularity = pytest.mark.parametrize("granularity", ["weight", "input", "
 
 
 @every_granularity
-def test_kl_is_that_of_gaussians_and_switches(granularity):
+def test_kl_is_that_of_gaussians_and_inclusion_variables(granularity):
     q = posterior(granularity)
     slabs = kl_divergence(Normal(q.mean, q.std), Normal(0.0, 0.5))
-    switches = kl_divergence(Bernoulli(logits=q.log_odds), Bernoulli(logits=q.prior_log_odds))
+    inclusions = kl_divergence(Bernoulli(logits=q.log_odds), Bernoulli(logits=q.prior_log_odds))
     axis = {"weight": None, "input": 0, "output": 1}[granularity]
     slabs = slabs if axis is None else slabs.sum(axis)
-    torch.testing.assert_close(q.kl(), (q.inclusion * slabs + switches).sum())
+    torch.testing.assert_close(q.kl(), (q.inclusion * slabs + inclusions).sum())
     parameters = [q.mean, q.log_std, q.log_odds]
     assert torch.autograd.gradcheck(lambda m, s, a: _kl(q, m, s, a), parameters)
 
@@ -58,7 +58,7 @@ class Kl(nn.Module):
 
 
 def repeated(q, copies):
-    """The same weights and switches many times over, side by side: one draw is many of them."""
+    """The same weights and gates many times over, side by side: one draw is many of them."""
     arrays = q.arrays()
     for name in ("mean", "log_std", "log_odds"):
         axis = q.axis if arrays[name].dim() == 2 else 0
@@ -88,7 +88,7 @@ def test_draws_have_the_moments_with_and_without_gradients(granularity, smooth):
         share = zero.double().mean(0)
         off = 1 - q.each(q.inclusion.detach()).expand(3, 4)
         assert ((share - off).abs() / (off * (1 - off) / n).sqrt()).max() < 5.2
-        if granularity != "weight":  # all weights of a switch go together
+        if granularity != "weight":  # all weights of an inclusion variable go together
             axis = 2 if granularity == "output" else 1
             assert torch.equal(zero.all(axis), zero.any(axis))
 
@@ -102,8 +102,8 @@ LAYERS = {
 }
 
 
-def switched(kind, granularity):
-    """A layer with switches, its example, and the axis that they lie along."""
+def gated(kind, granularity):
+    """A layer with inclusion variables, its example, and the axis that they lie along."""
     make, shape = LAYERS[kind]
     torch.manual_seed(3)
     layer = pb.bayesianize_(make().double())
@@ -127,7 +127,7 @@ def test_gated_layers_have_the_moments_of_drawn_weights(kind, granularity, smoot
 
     Two-sample z-scores of mean and variance, up to 200 outputs; false alarm below 1e-3 in all.
     """
-    layer, x = switched(kind, granularity)
+    layer, x = gated(kind, granularity)
     n = 2000
     with torch.set_grad_enabled(smooth):
         local = layer(x.expand(n, *x.shape)).detach()
@@ -144,7 +144,7 @@ def test_gated_layers_have_the_moments_of_drawn_weights(kind, granularity, smoot
 
 
 def test_an_input_that_is_off_is_off_for_every_output_and_position():
-    layer, x = switched("conv", "input")
+    layer, x = gated("conv", "input")
     with torch.no_grad():
         q = layer.posterior("weight")
         q.log_odds.copy_(torch.tensor([50.0, -50, -50, -50]))
@@ -156,9 +156,9 @@ def test_an_input_that_is_off_is_off_for_every_output_and_position():
 
 
 @pytest.mark.parametrize("granularity", ["input", "output"])
-def test_the_gradient_of_a_switch_is_what_its_moments_say(granularity):
+def test_the_gradient_of_an_inclusion_variable_is_what_its_moments_say(granularity):
     """d E[y^2] / dp against its closed form, from 20,000 examples, to 12% of the largest."""
-    layer, x = switched("linear", granularity)
+    layer, x = gated("linear", granularity)
     q = layer.posterior("weight")
     n = 20_000
     with torch.no_grad():
@@ -222,7 +222,7 @@ def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity,
     assert (got - want).abs().max() < 0.15
 
 
-def test_switches_hold_still_at_first_and_the_prior_is_learned():
+def test_inclusion_variables_hold_still_at_first_and_the_prior_is_learned():
     x, y = regression()
     data = [(x, y[:, None])]
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": len(y)}
@@ -260,7 +260,7 @@ def test_the_update_of_a_group_is_prior_less_divergence_and_gain():
 
 
 @every_granularity
-def test_the_densities_at_zero_say_what_a_switch_gains(granularity):
+def test_the_densities_at_zero_say_what_an_inclusion_variable_gains(granularity):
     """Loss h (w - a)^2 / 2, at its best Gaussian: gain / beta less KL is the ratio's logarithm."""
     q = posterior(granularity)
     beta, slab = 0.3, float(q.prior_std)
@@ -302,7 +302,7 @@ def test_pruning_keeps_what_is_on(granularity, density, tmp_path):
         pb.prune_(model)
 
 
-def test_among_certain_switches_the_signal_decides():
+def test_among_certain_inclusion_variables_the_signal_decides():
     model = pb.bayesianize_(nn.Linear(10, 2, bias=False))
     data = [(torch.randn(8, 10), torch.randint(2, (8,)))]
     pb.fit(model, data, pb.SpikeSlab(), epochs=0, progress=False, dataset_size=8)
@@ -315,7 +315,7 @@ def test_among_certain_switches_the_signal_decides():
     assert dict(pb.named_posteriors(model))["weight"].index.tolist() == [15, 16, 17, 18, 19]
 
 
-def test_a_tensor_never_loses_its_last_switch():
+def test_a_tensor_never_loses_its_last_inclusion_variable():
     model = pb.bayesianize_(nn.Linear(5, 2))
     data = [(torch.randn(8, 5), torch.randint(2, (8,)))]
     pb.fit(model, data, pb.SpikeSlab(), epochs=0, progress=False, dataset_size=8)
@@ -362,7 +362,7 @@ def test_other_methods_ask_for_pruning_first():
 
 
 def test_log_odds_have_no_optimiser():
-    layer, _ = switched("linear", "output")
+    layer, _ = gated("linear", "output")
     groups = [g for o in make_optimizers(layer, MeanField()) for g in o.param_groups]
     moved = {id(p) for g in groups for p in g["params"]}
     q = layer.posterior("weight")
@@ -392,8 +392,8 @@ def test_arrays_that_do_not_fit_are_refused(name, change):
         SpikeSlab.from_arrays(arrays | {name: change(arrays[name])})
 
 
-def test_a_file_brings_switches_back(tmp_path):
-    layer, _ = switched("conv", "input")
+def test_a_file_brings_inclusion_variables_back(tmp_path):
+    layer, _ = gated("conv", "input")
     pb.save(layer, tmp_path / "m.pocket", lossless=True)
     again = pb.load(tmp_path / "m.pocket", LAYERS["conv"][0]().double())
     one, two = (m.posterior("weight") for m in (layer, again))
@@ -417,8 +417,8 @@ def test_the_first_layer_stays_the_only_one_in_a_second_run():
     model = two_layers()
     for _ in range(2):
         small_run(model, layers="first", granularity="input")
-        switched = [name for name, q in pb.named_posteriors(model) if isinstance(q, SpikeSlab)]
-        assert switched == ["0.weight"]
+        gated = [name for name, q in pb.named_posteriors(model) if isinstance(q, SpikeSlab)]
+        assert gated == ["0.weight"]
 
 
 def test_a_first_layer_that_does_not_learn_is_refused():
@@ -429,7 +429,7 @@ def test_a_first_layer_that_does_not_learn_is_refused():
         small_run(model, layers="first")
 
 
-def test_a_second_run_sets_its_prior_and_refuses_other_switches():
+def test_a_second_run_sets_its_prior_and_refuses_other_inclusion_variables():
     model = two_layers()
     small_run(model)
     small_run(model, inclusion=0.5)
@@ -454,7 +454,7 @@ def test_a_small_beta_at_first_does_not_decide():
     assert (q.inclusion >= 0.5).flatten().nonzero().flatten().tolist() == [0, 5]
 
 
-def test_switches_at_the_bound_have_an_optimum_in_half_precision():
+def test_inclusion_variables_at_the_bound_have_an_optimum_in_half_precision():
     log_odds = torch.tensor([12.0, -12.0, 0.0]).bfloat16()
     slope = torch.tensor([0.0, 0.0, 0.5]).bfloat16()
     assert stationary_log_odds(log_odds, slope).tolist() == [12, -12, -2]

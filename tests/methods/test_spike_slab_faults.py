@@ -1,4 +1,4 @@
-"""Switches: half precision, second runs, and models that are refused and left as they are."""
+"""Inclusion variables: half precision, second runs, and models that are refused."""
 
 import copy
 
@@ -8,7 +8,7 @@ from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.layers.bayesian import drawing_by
-from pocketbayes.methods import Moment
+from pocketbayes.methods import StepContext
 from pocketbayes.posteriors import SpikeSlab
 from pocketbayes.posteriors.conversions import thinned
 from pocketbayes.posteriors.inclusion import stationary_log_odds
@@ -43,7 +43,7 @@ def posteriors(model):
 @every_granularity
 @both_spikes
 @both_halves
-def test_switches_leave_their_start_in_half_precision(granularity, spike, dtype):
+def test_inclusion_variables_leave_their_start_in_half_precision(granularity, spike, dtype):
     """From p = 0.9999, which half precision rounds to 1: log-odds of 9.2."""
     fields = {"granularity": granularity, "spike": spike, "initial_inclusion": 0.9999}
     model = two_layers(dtype)
@@ -158,21 +158,23 @@ def test_a_model_that_is_sparse_in_its_last_layer_is_left_as_it_is(method):
 
 
 @pytest.mark.parametrize("method", ["variational_dropout", "sharing", "subspace", "rigl"])
-def test_a_model_with_switches_in_its_last_layer_is_left_as_it_is(method):
+def test_a_model_with_inclusion_variables_in_its_last_layer_is_left_as_it_is(method):
     model = fitted(two_layers())
-    switched = posteriors(model)["2.weight"]
+    gated = posteriors(model)["2.weight"]
     pb.fit(model, batch(), pb.Deterministic(), epochs=0, progress=False, dataset_size=64)
-    pb.replace_posterior(model, "2.weight", switched)
+    pb.replace_posterior(model, "2.weight", gated)
     before = families(model)
-    with pytest.raises(pb.PocketBayesError, match=r"2\.weight have switches"):
+    with pytest.raises(pb.PocketBayesError, match=r"2\.weight have inclusion variables"):
         pb.fit(model, batch(), METHODS[method], epochs=1, progress=False, dataset_size=64)
     assert families(model) == before
 
 
-def test_switches_of_other_layers_are_not_left_undecided():
+def test_inclusion_variables_of_other_layers_are_not_left_undecided():
     model = fitted(two_layers(), granularity="input")
     before = families(model)
-    with pytest.raises(pb.PocketBayesError, match=r'2\.weight has switches.*layers="all"'):
+    with pytest.raises(
+        pb.PocketBayesError, match=r'2\.weight has inclusion variables.*layers="all"'
+    ):
         fitted(model, granularity="input", layers="first")
     assert families(model) == before
     fitted(fitted(two_layers(), granularity="input", layers="first"), granularity="input")
@@ -216,7 +218,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("granularity", ["input", "output"])
-def test_a_switch_that_is_off_turns_off_its_own_input_or_output(kind, granularity):
+def test_an_inclusion_variable_that_is_off_turns_off_its_own_input_or_output(kind, granularity):
     make, shape, axis = KINDS[kind]
     torch.manual_seed(0)
     model = pb.bayesianize_(make())
@@ -251,7 +253,7 @@ def test_optima_are_averaged_by_the_betas_that_they_were_found_at():
         q.log_odds.grad = -gain / 64 * p * (1 - p)  # the optimum is odds + gain / beta
         betas.append(progress)
         products.append(progress * odds + gain)
-        method.after_step(model, Moment(1, progress, [], dict, memory, 64))
+        method.after_step(model, StepContext(1, progress, [], dict, memory, 64))
         want = halved(products) / halved(betas)
         torch.testing.assert_close(q.log_odds.detach(), want, rtol=1e-4, atol=1e-4)
 
@@ -274,7 +276,7 @@ def test_the_first_batch_counts_as_every_other():
         odds = q.log_odds.detach().clone()
         p = torch.sigmoid(odds)
         q.log_odds.grad = (odds - (8.0 if number == 0 else -2.0)) * p * (1 - p)
-        method.after_step(model, Moment(number + 1, 0.5, [], dict, memory, 1))
+        method.after_step(model, StepContext(number + 1, 0.5, [], dict, memory, 1))
     weights = 0.99 ** torch.arange(100, -1, -1.0)
     optima = torch.tensor([8.0] + 100 * [-2.0])
     assert q.log_odds.item() < -1.5
@@ -292,7 +294,7 @@ def test_a_layer_that_is_used_later_on_has_a_mean_of_its_own():
                 odds = q.log_odds.detach().clone()
                 p = torch.sigmoid(odds)
                 q.log_odds.grad = (odds + 8.0) * p * (1 - p)  # the optimum is -8
-        method.after_step(model, Moment(number + 1, 0.5, [], dict, memory, 1))
+        method.after_step(model, StepContext(number + 1, 0.5, [], dict, memory, 1))
     for q in posteriors(model).values():
         torch.testing.assert_close(q.log_odds, torch.full_like(q.log_odds, -8.0), atol=0.01, rtol=0)
 
@@ -315,7 +317,7 @@ def test_probabilities_that_log_odds_cannot_hold_are_refused(name, value):
 @every_granularity
 @pytest.mark.parametrize("estimator", ["lrt", "weight"])
 @pytest.mark.parametrize("smooth", [True, False])
-def test_switches_are_drawn_under_vmap(granularity, estimator, smooth):
+def test_inclusion_variables_are_drawn_under_vmap(granularity, estimator, smooth):
     model = fitted(two_layers(estimator=estimator), granularity=granularity)
     x = batch()[0][0].view(4, 16, 8)
     with torch.set_grad_enabled(smooth):
@@ -325,8 +327,10 @@ def test_switches_are_drawn_under_vmap(granularity, estimator, smooth):
 
 @pytest.mark.parametrize("smooth", [True, False])
 @pytest.mark.parametrize(("transposed", "granularity"), [(False, "input"), (True, "output")])
-def test_groups_that_share_a_switch_are_on_or_off_together(smooth, transposed, granularity):
-    """One switch for three groups; with gradients outputs have noise of their own in each."""
+def test_groups_that_share_an_inclusion_variable_are_on_or_off_together(
+    smooth, transposed, granularity
+):
+    """One gate for three groups; with gradients outputs have noise of their own in each."""
     make = nn.ConvTranspose2d if transposed else nn.Conv2d
     model = pb.bayesianize_(make(3, 3, 1, groups=3, bias=False))
     data = [(torch.randn(4, 3, 2, 2), torch.randn(4, 3, 2, 2))]
@@ -365,7 +369,7 @@ class Tied(nn.Module):
 
 @pytest.mark.parametrize("words", [11, 6])
 @pytest.mark.parametrize("granularity", ["weight", "input", "output"])
-def test_tied_layers_of_which_one_reads_what_the_other_writes_switch_single_weights(
+def test_tied_layers_of_which_one_reads_what_the_other_writes_gate_single_weights(
     granularity, words
 ):
     model = pb.bayesianize_(Tied(words))
@@ -423,7 +427,7 @@ def test_a_state_of_another_granularity_does_not_fit():
     empty.load_state_dict(before, assign=True)
 
 
-def test_a_frozen_network_has_nothing_to_switch():
+def test_a_frozen_network_has_nothing_to_include():
     model = pb.bayesianize_(nn.Linear(4, 2)).requires_grad_(False)
     with pytest.raises(pb.PocketBayesError, match="no weight learns"):
         pb.SpikeSlab().start(model)

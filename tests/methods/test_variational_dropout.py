@@ -106,7 +106,7 @@ def test_other_methods_put_their_own_prior_back(method):
     assert not any(isinstance(q, LogUniform) for _, q in pb.named_posteriors(model))
 
 
-def test_what_is_sparse_or_switched_is_refused():
+def test_what_is_sparse_or_gated_is_refused():
     with pytest.raises(pb.PocketBayesError, match=r"0\.weight is sparse already"):
         started(pb.prune_(net(), 0.5))
     with pytest.raises(pb.PocketBayesError, match=r"Deterministic\(\)"):

@@ -10,6 +10,7 @@ from torch.distributions import Normal, kl_divergence
 
 from pocketbayes.posteriors import (
     FAMILIES,
+    Codebook,
     Gaussian,
     LogUniform,
     NarrowSpike,
@@ -19,11 +20,10 @@ from pocketbayes.posteriors import (
     Sparse,
     SparsePoint,
     SpikeSlab,
-    Table,
 )
 from pocketbayes.posteriors.conversions import as_log_uniform, as_point
 from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
-from pocketbayes.posteriors.parts import Blends, Whole
+from pocketbayes.posteriors.parts import Blends, Outliers
 
 
 def gaussian() -> Gaussian:
@@ -57,10 +57,10 @@ def shared() -> Shared:
     mean, log_std = (torch.randn(7, generator=generator, dtype=torch.float64) for _ in range(2))
     label = torch.randint(7, (30,), generator=generator)
     pair = torch.tensor([2, 17])
-    outliers = Whole(pair, torch.tensor([3.0, -3]).double(), torch.tensor([0.0, -1]).double())
+    outliers = Outliers(pair, torch.tensor([3.0, -3]).double(), torch.tensor([0.0, -1]).double())
     share = torch.tensor([0.25, 0.9]).double()
     blends = Blends(pair + 5, torch.tensor([[0, 1], [4, 2]]), share)
-    return Shared(Table(mean, log_std - 1), label, (6, 5), 0.3, outliers, blends)
+    return Shared(Codebook(mean, log_std - 1), label, (6, 5), 0.3, outliers, blends)
 
 
 def spike_slab() -> SpikeSlab:
@@ -130,8 +130,8 @@ def test_moments_are_those_of_the_samples(family):
 @every_family
 def test_arrays_determine_the_posterior(family):
     posterior = EXAMPLES[family]()
-    table = (posterior.table,) if isinstance(posterior, Shared) else ()
-    again = FAMILIES[family].from_arrays(posterior.arrays(), *table)
+    codebook = (posterior.codebook,) if isinstance(posterior, Shared) else ()
+    again = FAMILIES[family].from_arrays(posterior.arrays(), *codebook)
     for one, other in zip(posterior.moments(), again.moments(), strict=True):
         assert torch.equal(one, other)
     assert torch.equal(posterior.kl(), again.kl())

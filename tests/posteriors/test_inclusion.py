@@ -1,4 +1,4 @@
-"""Switches: known answers, stationarity by autograd, and what a Gaussian spike means."""
+"""Inclusion variables: known answers, stationarity by autograd, and what a Gaussian spike means."""
 
 import itertools
 import math
@@ -12,9 +12,9 @@ from torch.distributions import Bernoulli, kl_divergence
 from pocketbayes.posteriors.inclusion import (
     MOST_LOG_ODDS,
     bernoulli_kl,
+    included_moments,
     log_odds_of,
     stationary_log_odds,
-    switched_moments,
 )
 
 odds = st.floats(-12, 12)
@@ -25,7 +25,7 @@ def number(value):
 
 
 @given(odds, odds)
-def test_kl_of_switches_is_that_of_torch_and_never_negative(a, b):
+def test_kl_of_inclusion_variables_is_that_of_torch_and_never_negative(a, b):
     one, other = (torch.tensor(v, dtype=torch.float64) for v in (a, b))
     want = kl_divergence(Bernoulli(logits=one), Bernoulli(logits=other))
     assert bernoulli_kl(one, other).item() == pytest.approx(want.item(), abs=1e-9)
@@ -33,12 +33,12 @@ def test_kl_of_switches_is_that_of_torch_and_never_negative(a, b):
     assert bernoulli_kl(one, one).item() == pytest.approx(0, abs=1e-12)
 
 
-def test_moments_of_a_switched_gaussian():
+def test_moments_of_a_spike_and_slab_gaussian():
     """200,000 draws; each z-score beyond 5.2 is a false alarm of 2e-7."""
     n = 200_000
     mean, std, p = torch.tensor([0.7, -1.2]), torch.tensor([0.5, 0.1]), torch.tensor([0.3, 0.9])
     draws = (torch.rand(n, 2) < p) * (mean + std * torch.randn(n, 2))
-    first, second = switched_moments(mean, std.square(), p)
+    first, second = included_moments(mean, std.square(), p)
     assert ((draws.mean(0) - first).abs() / (second / n).sqrt()).max() < 5.2
     fourth = (draws - first).pow(4).mean(0)
     assert ((draws.var(0) - second).abs() / ((fourth - second**2) / n).sqrt()).max() < 5.2

@@ -1,4 +1,4 @@
-"""A Gaussian spike: switches in the prior only, their optimum, and what training makes of it."""
+"""A Gaussian spike: inclusion variables in the prior only, their optimum, their training."""
 
 import pytest
 import torch
@@ -31,12 +31,12 @@ def divergences(q):
 
 
 @every_granularity
-def test_the_kl_is_that_of_both_scales_and_the_switches(granularity):
+def test_the_kl_is_that_of_both_scales_and_the_inclusion_variables(granularity):
     q = posterior(granularity)
     slabs, spikes = divergences(q)
-    switches = kl_divergence(Bernoulli(logits=q.log_odds), Bernoulli(logits=q.prior_log_odds))
+    inclusions = kl_divergence(Bernoulli(logits=q.log_odds), Bernoulli(logits=q.prior_log_odds))
     p = q.inclusion
-    torch.testing.assert_close(q.kl(), (p * slabs + (1 - p) * spikes + switches).sum())
+    torch.testing.assert_close(q.kl(), (p * slabs + (1 - p) * spikes + inclusions).sum())
 
 
 @every_granularity
@@ -112,7 +112,7 @@ def test_the_prior_is_learned_here_too():
     assert torch.sigmoid(q.prior_log_odds).item() == pytest.approx(share, abs=0.02)
 
 
-def test_only_the_first_layer_has_switches_if_asked():
+def test_only_the_first_layer_has_inclusion_variables_if_asked():
     model = pb.bayesianize_(nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 1)))
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": 200, "epochs": 1}
     method = pb.SpikeSlab(layers="first", granularity="input")
@@ -161,7 +161,7 @@ def test_useless_inputs_of_a_network_go_off():
     [({}, 0.98), ({"spike": "gaussian"}, 0.5), ({"initial_inclusion": 0.3}, 0.3),
      ({"spike": "gaussian", "initial_inclusion": 0.9}, 0.9)],
 )  # fmt: skip
-def test_where_switches_start(fields, start):
+def test_where_inclusion_variables_start(fields, start):
     model = pb.bayesianize_(nn.Linear(8, 1))
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": 200}
     pb.fit(model, regression(), pb.SpikeSlab(**fields), epochs=0, **options)

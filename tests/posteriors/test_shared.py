@@ -1,4 +1,4 @@
-"""Shared weights: one table, exact gradients and KL, draws alone or together, hostile arrays."""
+"""Shared weights: one codebook, exact gradients and KL, draws alone or together, hostile arrays."""
 
 import copy
 import math
@@ -12,25 +12,27 @@ from torch import nn
 import pocketbayes as pb
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.ensembles import Ensemble
-from pocketbayes.posteriors import Gaussian, Shared, Sparse, Table, reuse
-from pocketbayes.posteriors.conversions import as_own, as_point
+from pocketbayes.posteriors import Codebook, Gaussian, Shared, Sparse, reuse
+from pocketbayes.posteriors.conversions import as_point, as_unshared
 from pocketbayes.posteriors.joint_draw import JointDraw, joint_draws
-from pocketbayes.posteriors.parts import Blends, Support, Whole, label_type
+from pocketbayes.posteriors.parts import Blends, Outliers, Support, label_type
 from pocketbayes.posteriors.structures import STRUCTURES
 
 
-def table(entries=5, draw="independent", dtype=torch.float64):
+def codebook(entries=5, draw="independent", dtype=torch.float64):
     generator = torch.Generator().manual_seed(1)
     mean = torch.randn(entries, generator=generator, dtype=dtype) / 2
     log_std = torch.randn(entries, generator=generator, dtype=dtype) / 3 - 2
-    return Table(mean, log_std, draw)
+    return Codebook(mean, log_std, draw)
 
 
 def shared(made, weights=24, shape=(4, 6), with_blends=True, with_outliers=True, **options):
     generator = torch.Generator().manual_seed(2)
     label = torch.randint(len(made), (weights,), generator=generator)
     dtype = made.mean.dtype
-    whole = Whole(torch.tensor([3, 7]), torch.tensor([0.5, -2]).to(dtype), torch.zeros(2).to(dtype))
+    whole = Outliers(
+        torch.tensor([3, 7]), torch.tensor([0.5, -2]).to(dtype), torch.zeros(2).to(dtype)
+    )
     share = torch.tensor([0.3, 0.9]).to(dtype)
     blends = Blends(torch.tensor([1, 20]), torch.tensor([[0, 1], [2, 4]]), share)
     return Shared(
@@ -54,14 +56,14 @@ def parameters(posterior):
     ids=["expectation", "variance", "kl", "sample"],
 )
 @pytest.mark.parametrize("draw", ["independent", "shared"])
-def test_gradients_reach_table_and_outliers(function, draw):
-    posterior = shared(table(draw=draw))
+def test_gradients_reach_codebook_and_outliers(function, draw):
+    posterior = shared(codebook(draw=draw))
     names = [name for name, _ in sorted(posterior.named_parameters())]
     assert names == ["outlier_log_std", "outlier_mean", "table.log_std", "table.mean"]
 
     def value(*tensors):
         made = dict(zip(names, tensors, strict=True))
-        held = posterior.table.__dict__
+        held = posterior.codebook.__dict__
         held["_drawn"] = None  # finite differences replace the parameters, not their versions
         return torch.func.functional_call(Wrapped(posterior, function), prefixed(made), ())
 
@@ -82,20 +84,20 @@ def prefixed(tensors):
 
 
 def test_an_entrys_gradient_is_the_sum_over_its_weights():
-    posterior = shared(table(), with_blends=False)
+    posterior = shared(codebook(), with_blends=False)
     upstream = torch.randn(4, 6, dtype=torch.float64)
     (posterior.expectation() * upstream).sum().backward()
     plain = torch.ones(24, dtype=torch.bool)
     plain[posterior.outlier] = False
     want = torch.zeros(5, dtype=torch.float64)
     want.index_add_(0, posterior.label[plain].int(), upstream.flatten()[plain])
-    torch.testing.assert_close(posterior.table.mean.grad, want)
+    torch.testing.assert_close(posterior.codebook.mean.grad, want)
     torch.testing.assert_close(posterior.outlier_mean.grad, upstream.flatten()[posterior.outlier])
 
 
 def test_without_blends_kl_and_moments_are_those_of_single_gaussians():
-    posterior = shared(table(), with_blends=False)
-    own = as_own(posterior)
+    posterior = shared(codebook(), with_blends=False)
+    own = as_unshared(posterior)
     assert isinstance(own, Gaussian)
     torch.testing.assert_close(posterior.kl(), own.kl())
     for one, other in zip(posterior.moments(), own.moments(), strict=True):
@@ -103,9 +105,11 @@ def test_without_blends_kl_and_moments_are_those_of_single_gaussians():
 
 
 def test_the_kl_of_blends_is_an_upper_bound_that_counts_shares():
-    with_blends, without = shared(table()), shared(table(), with_blends=False)
+    with_blends, without = shared(codebook()), shared(codebook(), with_blends=False)
     grid = np.linspace(-8, 8, 400_001)
-    m, s = (t.detach().numpy() for t in (with_blends.table.mean, with_blends.table.log_std.exp()))
+    m, s = (
+        t.detach().numpy() for t in (with_blends.codebook.mean, with_blends.codebook.log_std.exp())
+    )
 
     def density(k, x):
         return np.exp(-(((x - m[k]) / s[k]) ** 2) / 2) / (s[k] * math.sqrt(2 * math.pi))
@@ -127,10 +131,10 @@ def test_the_kl_of_blends_is_an_upper_bound_that_counts_shares():
 
 def test_a_blend_is_a_mixture_not_an_average():
     """Entries 10 stds apart: no draw lies between them. 30% +- 5.2 sigma are the first's."""
-    made = Table(torch.tensor([-5.0, 5.0]), torch.zeros(2) - 1)
+    made = Codebook(torch.tensor([-5.0, 5.0]), torch.zeros(2) - 1)
     none = torch.empty(0)
     blends = Blends(torch.tensor([0]), torch.tensor([[0, 1]]), torch.tensor([0.3]))
-    whole = Whole(none.long(), none, none.clone())
+    whole = Outliers(none.long(), none, none.clone())
     posterior = Shared(made, torch.zeros(1), (1,), 1.0, whole, blends)
     draws = torch.stack([posterior.sample() for _ in range(4000)]).flatten()
     assert (draws.abs() > 2).all()
@@ -141,10 +145,10 @@ def network(draw="independent", entries=5):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     model = pb.bayesianize_(net)
-    made = table(entries, draw, torch.float32)
+    made = codebook(entries, draw, torch.float32)
     for name, q in list(pb.named_posteriors(model)):
         label = torch.randint(entries, (q.shape.numel(),))
-        outliers = Whole(torch.tensor([2, 5]), torch.ones(2), torch.zeros(2) - 1)
+        outliers = Outliers(torch.tensor([2, 5]), torch.ones(2), torch.zeros(2) - 1)
         pb.replace_posterior(model, name, Shared(made, label, q.shape, 0.05, outliers))
     return model
 
@@ -195,7 +199,9 @@ def test_shared_draws_train_and_begin_anew_after_a_step():
 
 def test_the_kl_of_shared_draws_counts_an_entry_once():
     together, apart = network("shared"), network("independent")
-    entries = Gaussian(of(together)[0].table.mean.detach(), of(together)[0].table.log_std, 0.05)
+    entries = Gaussian(
+        of(together)[0].codebook.mean.detach(), of(together)[0].codebook.log_std, 0.05
+    )
     whole = Gaussian(torch.ones(4), torch.zeros(4) - 1, 0.05)
     torch.testing.assert_close(pb.kl(together), entries.kl() + whole.kl())
     assert pb.kl(apart) > 3 * pb.kl(together)
@@ -232,7 +238,7 @@ def test_shared_draws_remember_nothing_of_other_calls():
 def test_the_kl_of_shared_draws_follows_what_is_left_of_them():
     model = network("shared")
     first = of(model)[0]
-    pb.replace_posterior(model, "2.weight", as_own(of(model)[1]))
+    pb.replace_posterior(model, "2.weight", as_unshared(of(model)[1]))
     torch.testing.assert_close(pb.kl(model), first.kl() + of(model)[1].kl())
 
 
@@ -251,7 +257,7 @@ def jointly_drawn(posteriors, passes):
 @pytest.mark.parametrize("draw", ["independent", "shared"])
 def test_joint_draws_have_the_moments_of_each_posterior(draw):
     """Means of 20,000 draws lie within 5 of their standard errors: false alarms 1 in 10^4."""
-    made, passes = table(draw=draw), 20_000
+    made, passes = codebook(draw=draw), 20_000
     support = Support(torch.arange(0, 48, 2), "none")
     posteriors = [shared(made), shared(made, shape=(6, 8), support=support)]
     posteriors += [shared(made, shape=(24,), with_blends=False, with_outliers=False)]
@@ -268,7 +274,7 @@ def test_joint_draws_have_the_moments_of_each_posterior(draw):
 @pytest.mark.parametrize("draw", ["independent", "shared"])
 def test_channels_last_changes_only_where_weights_lie(draw):
     """Stds are tiny here, so that a weight in a wrong place would show."""
-    made = table(30, draw=draw)
+    made = codebook(30, draw=draw)
     with torch.no_grad():
         made.log_std.fill_(-30)
     posterior = shared(made, weights=72, shape=(3, 4, 2, 3))
@@ -286,7 +292,7 @@ def test_channels_last_changes_only_where_weights_lie(draw):
 def test_joint_draws_are_shared_over_layers_or_independent():
     same = torch.zeros(24, dtype=torch.int64)
     for draw, correlation in (("shared", 1.0), ("independent", 0.0)):
-        made = table(draw=draw)
+        made = codebook(draw=draw)
         pair = [Shared(made, same, (4, 6), 0.4) for _ in range(2)]
         first, second = jointly_drawn(pair, 4000)
         both = torch.stack([first[:, 0, 0], second[:, 3, 5]])
@@ -295,7 +301,7 @@ def test_joint_draws_are_shared_over_layers_or_independent():
 
 @pytest.mark.parametrize("draw", ["independent", "shared"])
 def test_a_second_draw_in_one_pass_is_another_one(draw):
-    posterior = shared(table(draw=draw))
+    posterior = shared(codebook(draw=draw))
     with torch.no_grad(), reuse.repeated_input(torch.zeros(1)):
         joint_draws([posterior])
         draws = [posterior.sample() for _ in range(2)]
@@ -370,7 +376,7 @@ def test_an_entry_is_drawn_once_in_a_pass_that_leaves_the_joint_draw(part, monke
 
 def test_members_that_share_a_table_and_some_layers_draw_each_entry_once(monkeypatch):
     model = network("shared")
-    own = Shared(of(model)[0].table, torch.arange(48) % 5, (3, 16), 0.05)
+    own = Shared(of(model)[0].codebook, torch.arange(48) % 5, (3, 16), 0.05)
     last = pb.bayesianize_(nn.Sequential(nn.Linear(16, 3)))
     pb.replace_posterior(last, "0.weight", own)
     ensemble = Ensemble([model, nn.Sequential(model[0], nn.ReLU(), last)])
@@ -382,11 +388,11 @@ def test_members_that_share_a_table_and_some_layers_draw_each_entry_once(monkeyp
 def test_nothing_of_a_prediction_is_left_in_the_table():
     model, x = network("shared"), torch.randn(3, 8)
     pb.predict(model, x, 2, likelihood="categorical")
-    assert of(model)[0].table._drawn is None
+    assert of(model)[0].codebook._drawn is None
     broken = nn.Sequential(model, nn.Linear(7, 2))
     with pytest.raises(PocketBayesError):
         pb.predict(broken, x, 2, likelihood="categorical")
-    assert of(model)[0].table._drawn is None
+    assert of(model)[0].codebook._drawn is None
 
 
 def test_shared_draws_of_a_network_made_in_inference_mode():
@@ -398,14 +404,14 @@ def test_shared_draws_of_a_network_made_in_inference_mode():
 
 @pytest.mark.parametrize("entries", [5, 70_000])
 def test_a_draw_leaves_labels_as_they_are(entries):
-    posterior = shared(table(entries))
+    posterior = shared(codebook(entries))
     before = posterior.label.clone()
     posterior.sample()
     assert torch.equal(posterior.label, before)
 
 
 def test_counts_are_too_large_for_small_types():
-    made = Table(torch.zeros(1), torch.full((1,), -4.0))
+    made = Codebook(torch.zeros(1), torch.full((1,), -4.0))
     posterior = Shared(made, torch.zeros(70_000), (70_000,), 0.05)
     want = posterior.kl().item()
     assert posterior.half().kl().item() == pytest.approx(want, rel=1e-2)
@@ -440,7 +446,7 @@ def test_a_partly_frozen_network_keeps_its_table_learning(tmp_path):
         net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
         net[frozen].requires_grad_(False)
         again = pb.load(tmp_path / "m.pocket", net)
-        assert of(again)[0].table.mean.requires_grad
+        assert of(again)[0].codebook.mean.requires_grad
         learns = [q.outlier_mean.requires_grad for q in of(again)]
         assert learns == [frozen != 0, frozen != 2]
 
@@ -459,9 +465,9 @@ def test_the_table_is_one_object_also_in_copies():
     model = network()
     assert sum(p.numel() for p in model.parameters()) == 2 * 5 + 2 * 2 * 2 + 16 + 3
     twin = copy.deepcopy(model)
-    assert of(twin)[0].table is of(twin)[1].table is not of(model)[0].table
+    assert of(twin)[0].codebook is of(twin)[1].codebook is not of(model)[0].codebook
     with torch.no_grad():
-        of(twin)[0].table.mean.add_(1)
+        of(twin)[0].codebook.mean.add_(1)
     torch.testing.assert_close(of(twin)[1].expectation() - of(model)[1].expectation(),
                                (~_marked(of(model)[1])).float())  # fmt: skip
 
@@ -480,7 +486,7 @@ def _marked(q):
 def test_labels_take_the_smallest_type(entries, dtype):
     assert label_type(entries) == dtype
     assert torch.iinfo(dtype).max >= entries - 1
-    made = Table(torch.zeros(entries), torch.zeros(entries))
+    made = Codebook(torch.zeros(entries), torch.zeros(entries))
     posterior = Shared(made, torch.full((3,), entries - 1), (3,), 0.1)
     assert posterior.label.dtype == dtype
     assert posterior.count[-1] == 3
@@ -493,14 +499,14 @@ def test_with_a_support_zeros_stay_zero(structure):
     sparse = Sparse(index, torch.ones(3, *((16,) if structure != "none" else ())),
                     torch.zeros(3, *((16,) if structure != "none" else ())),
                     (16, 6), 0.1, structure)  # fmt: skip
-    made = table(dtype=torch.float32)
+    made = codebook(dtype=torch.float32)
     label = torch.arange(sparse.num_active) % 5
     posterior = Shared(made, label, dense.shape, 0.1, support=Support(index, structure))
     there = sparse.expectation() != 0
     assert posterior.num_active == int(there.sum())
     for tensor in (posterior.sample(), *posterior.moments()):
         assert torch.equal(tensor != 0, there)
-    own = as_own(posterior)
+    own = as_unshared(posterior)
     assert isinstance(own, Sparse)
     torch.testing.assert_close(own.moments(), posterior.moments())
     torch.testing.assert_close(own.kl(), posterior.kl())
@@ -510,10 +516,10 @@ def test_with_a_support_zeros_stay_zero(structure):
 def test_a_state_of_other_sizes_is_taken():
     one, other = network(entries=5), network(entries=300)
     q = of(other)[0]
-    fresh = Shared(q.table, q.label, q.shape, 0.05)
+    fresh = Shared(q.codebook, q.label, q.shape, 0.05)
     pb.replace_posterior(other, "0.weight", fresh)
     one.load_state_dict(other.state_dict())
-    assert of(one)[0].table is of(one)[1].table
+    assert of(one)[0].codebook is of(one)[1].codebook
     assert len(of(one)[0].outlier) == 0
     torch.testing.assert_close(pb.kl(one), pb.kl(other))
     with pytest.raises(RuntimeError, match="another draw"):
@@ -552,12 +558,12 @@ def test_a_state_of_other_sizes_is_taken():
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(name, change):
-    posterior = shared(table())
+    posterior = shared(codebook())
     arrays = posterior.arrays()
-    assert torch.equal(Shared.from_arrays(arrays, posterior.table).label, posterior.label)
+    assert torch.equal(Shared.from_arrays(arrays, posterior.codebook).label, posterior.label)
     with pytest.raises(PocketBayesError):
-        Shared.from_arrays(arrays | {name: change(arrays[name])}, posterior.table)
-    with pytest.raises(PocketBayesError, match="table"):
+        Shared.from_arrays(arrays | {name: change(arrays[name])}, posterior.codebook)
+    with pytest.raises(PocketBayesError, match="codebook"):
         Shared.from_arrays(arrays)
 
 
@@ -573,14 +579,14 @@ def test_arrays_that_do_not_fit_are_refused(name, change):
     ],
 )
 def test_tables_that_do_not_fit_are_refused(name, change):
-    arrays = table().arrays()
-    Table.from_arrays(arrays)
+    arrays = codebook().arrays()
+    Codebook.from_arrays(arrays)
     with pytest.raises(PocketBayesError):
-        Table.from_arrays(arrays | {name: change(arrays[name])})
+        Codebook.from_arrays(arrays | {name: change(arrays[name])})
 
 
 def test_compiled_sampling_and_kl_agree_with_eager():
-    posterior = shared(table())
+    posterior = shared(codebook())
     torch._dynamo.reset()
     for function in (lambda: posterior.kl(), lambda: posterior.moments()[1]):
         compiled = torch.compile(function, fullgraph=True, backend="aot_eager")

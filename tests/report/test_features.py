@@ -58,7 +58,7 @@ def test_without_names_inputs_have_numbers():
 
 def test_other_models_are_refused():
     net = pb.bayesianize_(nn.Linear(4, 2))
-    with pytest.raises(pb.PocketBayesError, match="switches of inputs"):
+    with pytest.raises(pb.PocketBayesError, match="gates of inputs"):
         pb.feature_report(net)
 
 
@@ -74,7 +74,7 @@ def layers(*others):
 
 
 @pytest.mark.parametrize("fields", [{}, {"layers": "first"}])
-def test_a_layer_without_posterior_before_the_switches_is_no_report(fields):
+def test_a_layer_without_posterior_before_the_inclusion_variables_is_no_report(fields):
     net = started(pb.bayesianize_(layers(), exclude="0"), torch.randn(6, 5), **fields)
     with pytest.raises(pb.PocketBayesError, match="0 comes before 2"):
         pb.feature_report(net)
@@ -87,7 +87,7 @@ def test_a_norm_of_the_inputs_may_come_first():
         assert len(pb.feature_report(net).probabilities) == 5
 
 
-def test_groups_that_share_switches_are_no_report():
+def test_groups_that_share_inclusion_variables_are_no_report():
     net = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2))
     started(pb.bayesianize_(net), torch.randn(6, 4, 3, 3))
     with pytest.raises(pb.PocketBayesError, match="0 has groups"):

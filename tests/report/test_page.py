@@ -25,7 +25,7 @@ from pocketbayes.models import build_network
 from pocketbayes.prediction.evaluation import answered, record_of
 from pocketbayes.report import Findings, answers_of, report_page
 from pocketbayes.report.charts import byte_shares, charts_of, risk_coverage
-from pocketbayes.report.examples import as_png, least_sure, surest_mistakes, unusual_columns
+from pocketbayes.report.examples import as_png, most_uncertain, surest_mistakes, unusual_columns
 from pocketbayes.report.figures import RandomWeights
 from pocketbayes.report.findings import ClassAnswers
 from pocketbayes.report.words import bytes_in_words, comparison, verdict
@@ -174,7 +174,7 @@ def test_all_bytes_of_the_file_are_shown(classifier):
 def test_examples_are_the_least_sure_and_the_surest_mistakes(classifier):
     chosen = np.argsort(-classifier.answers.entropy, kind="stable")[:12]
     pictures = [as_png(classifier.dataset.images[int(i)]) for i in chosen]
-    assert [e.picture for e in least_sure(classifier)] == pictures
+    assert [e.picture for e in most_uncertain(classifier)] == pictures
     wrong = [e.head for e in surest_mistakes(classifier)]
     assert wrong
     assert all(re.match(r"(\d) \(", head)[1] != head[-1] for head in wrong)

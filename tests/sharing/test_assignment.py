@@ -11,14 +11,14 @@ import pocketbayes as pb
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.sharing.assignment import planned_mixture
 from pocketbayes.sharing.codebooks import (
-    bits_of_whole,
     coded_bits,
     coded_bytes,
     nearest_entries,
+    outlier_bits,
     planned_codebook,
     planned_to_fit,
 )
-from pocketbayes.sharing.rate_distortion import Codebook
+from pocketbayes.sharing.rate_distortion import CodebookEntries
 
 
 def cloud(n=20_000, seed=0):
@@ -88,9 +88,9 @@ def test_small_clusters_stay_whole():
     assert sizes[sizes > 0].min() >= 20
 
 
-def _at(places, number):
+def _at(plane, number):
     marked = torch.zeros(number, dtype=torch.bool)
-    marked[places] = True
+    marked[plane] = True
     return marked
 
 
@@ -225,7 +225,7 @@ def test_a_weight_too_dear_for_any_entry_stays_whole():
     q = Normal(mean[5:25].double(), std[5:25].double())
     entry = Normal(torch.from_numpy(plan.mean)[label], torch.from_numpy(plan.std)[label])
     is_whole = torch.isin(torch.arange(5, 25), plan.outlier)
-    limit = 0.02 * math.log(2) * bits_of_whole(len(mean))
+    limit = 0.02 * math.log(2) * outlier_bits(len(mean))
     assert is_whole.sum() > 10  # the others have an entry for themselves, or nearly
     assert (is_whole | (kl_divergence(entry, q) < limit)).all()
     assert len(plan.outlier) < 200
@@ -279,7 +279,7 @@ def test_weights_that_stay_whole_count_in_a_size():
     mean, std, _ = cloud(3000)
     std[::20] *= 1e-6 * torch.arange(1, 151)
     plan = planned_to_fit(mean, std, 40, 2000)
-    assert len(plan.outlier) * bits_of_whole(3000) / 8 > 500
+    assert len(plan.outlier) * outlier_bits(3000) / 8 > 500
     assert 0.8 * 2000 < coded_bytes(plan) <= 2000
 
 
@@ -292,7 +292,7 @@ def test_an_empty_tensor_has_no_labels():
 
 
 @pytest.mark.parametrize("weights", [50, 300, 3000])
-def test_a_table_larger_than_the_network_does_not_spoil_a_size(weights):
+def test_a_table_larger_than_the_network_does_not_corrupt_a_size(weights):
     mean, std, _ = cloud(weights)
     target = 3 * weights if weights < 1000 else weights
     plan = planned_to_fit(mean, std, 2000, target)
@@ -322,12 +322,12 @@ def test_a_plan_is_not_made_twice(monkeypatch):
     mean, std, _ = cloud(3000)
     mean[7] = 1e4
     planned_to_fit(mean, std, 100, 450)
-    assert len({(id(tables), rate) for tables, rate in made}) == len(made)
+    assert len({(id(codebooks), rate) for codebooks, rate in made}) == len(made)
 
 
 def test_no_weights_have_no_entries():
-    table = Codebook(np.zeros(1), np.ones(1), np.ones(1))
-    assert len(nearest_entries(torch.empty(0), torch.empty(0), table, 0.1)) == 0
+    codebook = CodebookEntries(np.zeros(1), np.ones(1), np.ones(1))
+    assert len(nearest_entries(torch.empty(0), torch.empty(0), codebook, 0.1)) == 0
 
 
 def test_a_std_of_zero_is_a_very_small_one():
@@ -362,16 +362,16 @@ def test_the_entropy_of_labels():
 def test_nearest_entries_are_those_of_least_kl():
     mean, std, _ = cloud(3000)
     generator = np.random.default_rng(0)
-    table = Codebook(generator.normal(0, 0.05, 30), generator.uniform(1e-5, 2e-3, 30),
+    codebook = CodebookEntries(generator.normal(0, 0.05, 30), generator.uniform(1e-5, 2e-3, 30),
                      generator.dirichlet(np.ones(30)))  # fmt: skip
     for rate in (0.0, 0.5):
-        m, v = torch.from_numpy(table.mean), torch.from_numpy(table.variance)
+        m, v = torch.from_numpy(codebook.mean), torch.from_numpy(codebook.variance)
         s2 = std.double().square()[:, None]
         apart = (mean.double()[:, None] - m).square()
         cost = ((v + apart) / s2 - 1 - (v / s2).log()) / 2 - rate * torch.from_numpy(
-            table.share
+            codebook.share
         ).log()
-        got = nearest_entries(mean, std, table, rate).long()
+        got = nearest_entries(mean, std, codebook, rate).long()
         best = cost.min(1).values
         chosen = cost.gather(1, got[:, None])[:, 0]
         assert ((chosen - best) < 1e-4 * (1 + best.abs())).float().mean() > 0.99

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pocketbayes.sharing import histogram as cells_module
 from pocketbayes.sharing import mixture as mixture_module
-from pocketbayes.sharing.histogram import cell_numbers, filled_cells, made_grid
+from pocketbayes.sharing.histogram import bin_numbers, filled_bins, made_grid
 from pocketbayes.sharing.merging import merged, squared_w2, taken
 from pocketbayes.sharing.mixture import (
     Mixture,
@@ -23,7 +23,7 @@ from pocketbayes.sharing.mixture import (
     log_densities,
     nearest_components,
     small_components,
-    split_cells,
+    split_bins,
     squared_mahalanobis,
 )
 
@@ -50,24 +50,24 @@ def random_mixture(number, seed):
     return Mixture(rng.dirichlet(np.ones(number)), rng.normal(size=(number, 2)), covariance)
 
 
-def every(places, mixture):
-    return np.broadcast_to(np.arange(len(mixture.weight)), (len(places), len(mixture.weight)))
+def every(plane, mixture):
+    return np.broadcast_to(np.arange(len(mixture.weight)), (len(plane), len(mixture.weight)))
 
 
 def test_cells_hold_every_point_with_exact_moments():
     x, y = cloud(5000)
     grid = made_grid(x, y, 16)
-    cells = filled_cells(x, y, grid)
-    number = cell_numbers(x, y, grid).numpy()
-    assert cells.size.sum() == 5000
+    bins = filled_bins(x, y, grid)
+    number = bin_numbers(x, y, grid).numpy()
+    assert bins.size.sum() == 5000
     assert number.min() >= 0
     assert number.max() < 256
-    for row in range(len(cells.number)):
-        inside = np.stack([x.double().numpy(), y.double().numpy()], 1)[number == cells.number[row]]
-        assert len(inside) == cells.size[row]
-        assert cells.mean[row] == pytest.approx(inside.mean(0), rel=1e-9, abs=1e-12)
+    for row in range(len(bins.number)):
+        inside = np.stack([x.double().numpy(), y.double().numpy()], 1)[number == bins.number[row]]
+        assert len(inside) == bins.size[row]
+        assert bins.mean[row] == pytest.approx(inside.mean(0), rel=1e-9, abs=1e-12)
         wanted = np.cov(inside.T, bias=True) if len(inside) > 1 else np.zeros((2, 2))
-        assert matrices(cells.covariance[[row]])[0] == pytest.approx(wanted, rel=1e-6, abs=1e-14)
+        assert matrices(bins.covariance[[row]])[0] == pytest.approx(wanted, rel=1e-6, abs=1e-14)
 
 
 def test_chunks_change_nothing(monkeypatch):
@@ -103,25 +103,25 @@ def test_one_component_has_the_moments_of_the_cloud():
 
 def test_log_densities_are_those_of_torch_distributions():
     mixture = random_mixture(4, 1)
-    places = np.random.default_rng(2).normal(size=(7, 2))
+    plane = np.random.default_rng(2).normal(size=(7, 2))
     normal = torch.distributions.MultivariateNormal(
         torch.tensor(mixture.mean), torch.tensor(matrices(mixture.covariance))
     )
-    wanted = normal.log_prob(torch.tensor(places)[:, None]) + torch.tensor(mixture.weight).log()
-    got = log_densities(places, mixture, every(places, mixture))
+    wanted = normal.log_prob(torch.tensor(plane)[:, None]) + torch.tensor(mixture.weight).log()
+    got = log_densities(plane, mixture, every(plane, mixture))
     np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9)
 
 
 def test_expected_log_densities_average_over_the_points_of_a_cell():
     x, y = cloud(3000)
     grid = made_grid(x, y, 4)
-    cells, number = filled_cells(x, y, grid), cell_numbers(x, y, grid).numpy()
+    bins, number = filled_bins(x, y, grid), bin_numbers(x, y, grid).numpy()
     mixture = fitted_mixture(x, y, 3, side=32)[0]
     points = torch.stack([x, y], 1).double().numpy()
-    got = log_densities(cells.mean, mixture, every(cells.mean, mixture), cells.covariance)
+    got = log_densities(bins.mean, mixture, every(bins.mean, mixture), bins.covariance)
     each = log_densities(points, mixture, every(points, mixture))
-    for row, cell in enumerate(cells.number):
-        np.testing.assert_allclose(got[row], each[number == cell].mean(0), rtol=1e-6)
+    for row, one in enumerate(bins.number):
+        np.testing.assert_allclose(got[row], each[number == one].mean(0), rtol=1e-6)
 
 
 def likelihood(x, y, mixture):
@@ -132,22 +132,22 @@ def likelihood(x, y, mixture):
 def test_every_step_raises_the_likelihood_and_splitting_is_a_good_start():
     x, y = cloud()
     grid = made_grid(x, y, 256)
-    cells = filled_cells(x, y, grid)
-    cells = cells._replace(
-        mean=cells.mean / grid.width,
-        covariance=cells.covariance / np.outer(grid.width, grid.width)[[0, 0, 1], [0, 1, 1]],
+    bins = filled_bins(x, y, grid)
+    bins = bins._replace(
+        mean=bins.mean / grid.width,
+        covariance=bins.covariance / np.outer(grid.width, grid.width)[[0, 0, 1], [0, 1, 1]],
     )
-    mixture = split_cells(cells, 12)
+    mixture = split_bins(bins, 12)
     assert len(mixture.weight) == 12
     assert mixture.weight.sum() == pytest.approx(1)
     x, y = x / grid.width[0], y / grid.width[1]
     values = [likelihood(x.double(), y.double(), mixture)]
     for _ in range(6):
-        near = nearest_components(cells.mean, mixture.mean, 12)
-        mixture = improved(cells, mixture, near)
+        near = nearest_components(bins.mean, mixture.mean, 12)
+        mixture = improved(bins, mixture, near)
         values.append(likelihood(x.double(), y.double(), mixture))
     assert all(b > a - 1e-4 for a, b in itertools.pairwise(values))
-    alone = likelihood(x.double(), y.double(), split_cells(cells, 1))
+    alone = likelihood(x.double(), y.double(), split_bins(bins, 1))
     assert values[0] > alone + 0.1
     assert values[-1] > values[0]
 
@@ -183,10 +183,10 @@ def test_every_point_gets_its_likeliest_component(components):
 
 def test_empty_components_are_dropped():
     x, y = cloud(1000)
-    cells = filled_cells(x, y, made_grid(x, y, 8))
-    label = np.zeros((len(cells.size), 1), dtype=np.int64)
+    bins = filled_bins(x, y, made_grid(x, y, 8))
+    label = np.zeros((len(bins.size), 1), dtype=np.int64)
     label[:3] = 4
-    found = from_shares(cells, label, np.ones_like(label, dtype=float), 6)
+    found = from_shares(bins, label, np.ones_like(label, dtype=float), 6)
     assert len(found.weight) == 2
 
 

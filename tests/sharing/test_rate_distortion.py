@@ -1,4 +1,4 @@
-"""Tables of Gaussians for bytes and nats: laws, and twins by brute force."""
+"""Codebooks of Gaussians for bytes and nats: laws, and twins by brute force."""
 
 import itertools
 import math
@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
-from pocketbayes.sharing.histogram import cell_numbers, filled_cells, made_grid
+from pocketbayes.sharing.histogram import bin_numbers, filled_bins, made_grid
 from pocketbayes.sharing.rate_distortion import (
-    Codebook,
+    CodebookEntries,
+    Codebooks,
     Statistics,
-    Tables,
     assigned_entries,
     chosen,
     fitted_codebook,
@@ -35,10 +35,10 @@ def posterior(n=40_000, seed=0):
 
 def fitted(mean, std, entries=64, rate=1.0, side=256):
     grid = made_grid(mean, std.log(), side)
-    cells = filled_cells(mean, std.log(), grid)
-    codebook = fitted_codebook(cells, entries, rate).codebook
-    labels = assigned_entries(mean, std.log(), codebook, rate, grid, cells)
-    return codebook, labels, (grid, cells)
+    bins = filled_bins(mean, std.log(), grid)
+    codebook = fitted_codebook(bins, entries, rate).codebook
+    labels = assigned_entries(mean, std.log(), codebook, rate, grid, bins)
+    return codebook, labels, (grid, bins)
 
 
 def divergences(mean, std, codebook):
@@ -50,7 +50,9 @@ def divergences(mean, std, codebook):
 
 def test_the_cost_of_a_point_is_its_divergence_and_its_index():
     mean, std = posterior(50)
-    codebook = Codebook(np.array([0.0, 0.02]), np.array([0.0025, 0.0004]), np.array([0.9, 0.1]))
+    codebook = CodebookEntries(
+        np.array([0.0, 0.02]), np.array([0.0025, 0.0004]), np.array([0.9, 0.1])
+    )
     mu, precision = mean.double().numpy(), std.double().numpy() ** -2
     rest = (precision * mu**2 - np.log(precision) - 1) / 2
     data = Statistics(np.ones(50), precision, precision * mu, rest)
@@ -64,10 +66,10 @@ def test_the_cost_of_a_point_is_its_divergence_and_its_index():
 @given(st.integers(0, 10**6), st.floats(0, 3))
 def test_each_alternation_lowers_the_cost(seed, rate):
     mean, std = posterior(3000, seed)
-    cells = filled_cells(mean, std.log(), made_grid(mean, std.log(), 64))
-    data = statistics_of(cells)
+    bins = filled_bins(mean, std.log(), made_grid(mean, std.log(), 64))
+    data = statistics_of(bins)
     rng = np.random.default_rng(seed)
-    codebook = refitted(data, rng.integers(0, 8, len(cells.size)), 8)
+    codebook = refitted(data, rng.integers(0, 8, len(bins.size)), 8)
     costs = []
     for _ in range(8):
         choice, value = chosen(data, codebook, rate)
@@ -83,11 +85,11 @@ def test_statistics_of_cells_are_those_of_their_points():
     a, b = torch.randn(2, 40_000, generator=generator).double()
     mean, log_std = 0.3 + 0.05 * a, -4 + 0.05 * b + 0.05 * a
     grid = made_grid(mean, log_std, 4)
-    cells = filled_cells(mean, log_std, grid)
-    row = np.searchsorted(cells.number, cell_numbers(mean, log_std, grid).long().numpy())
+    bins = filled_bins(mean, log_std, grid)
+    row = np.searchsorted(bins.number, bin_numbers(mean, log_std, grid).long().numpy())
     p, mu = (-2 * log_std).exp().numpy(), mean.numpy()
     wanted = (p, p * mu, (p * mu**2 - np.log(p) - 1) / 2)
-    for got, values in zip(statistics_of(cells)[1:], wanted, strict=True):
+    for got, values in zip(statistics_of(bins)[1:], wanted, strict=True):
         np.testing.assert_allclose(got, np.bincount(row, values) / np.bincount(row), rtol=1e-3)
 
 
@@ -95,9 +97,9 @@ def test_weights_that_stay_whole_do_not_shape_the_table():
     mean, std = posterior()
     mean[:2000], std[:2000] = torch.linspace(-0.5, 0.5, 2000), 1e-6
     grid = made_grid(mean, std.log(), 256)
-    cells = filled_cells(mean, std.log(), grid)
-    data = statistics_of(cells)
-    books = [fitted_codebook(cells, 32, 0.1, limit=most).codebook for most in (5.0, np.inf)]
+    bins = filled_bins(mean, std.log(), grid)
+    data = statistics_of(bins)
+    books = [fitted_codebook(bins, 32, 0.1, limit=most).codebook for most in (5.0, np.inf)]
     costs = [data.size @ np.minimum(chosen(data, book, 0.1)[1], 5.0) for book in books]
     assert costs[0] < 0.9 * costs[1]
 
@@ -199,13 +201,13 @@ def test_a_table_for_each_tensors_shares_is_no_worse_than_one_for_all(seed, rate
     parts = different_tensors(seed)
     mean, std = (torch.cat(values) for values in zip(*parts, strict=True))
     grid = made_grid(mean, std.log(), 64)
-    cells = filled_cells(mean, std.log(), grid)
-    tensors = [filled_cells(mu, s.log(), grid) for mu, s in parts]
-    own = fitted_codebook(cells, 64, rate, tensors, tolerance=2e-5)
-    one = fitted_codebook(cells, 64, rate, tolerance=2e-5)
+    bins = filled_bins(mean, std.log(), grid)
+    tensors = [filled_bins(mu, s.log(), grid) for mu, s in parts]
+    own = fitted_codebook(bins, 64, rate, tensors, tolerance=2e-5)
+    one = fitted_codebook(bins, 64, rate, tolerance=2e-5)
     data = [statistics_of(part) for part in tensors]
     costs = [
-        sum(part.size @ chosen(part, tables.of(t), rate)[1] for t, part in enumerate(data))
-        for tables in (own, Tables(one.codebook, np.tile(one.share, (len(data), 1))))
+        sum(part.size @ chosen(part, codebooks.of(t), rate)[1] for t, part in enumerate(data))
+        for codebooks in (own, Codebooks(one.codebook, np.tile(one.share, (len(data), 1))))
     ]
     assert costs[0] <= costs[1] + 1e-9 * abs(costs[1])

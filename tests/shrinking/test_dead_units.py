@@ -596,7 +596,7 @@ def test_networks_that_cannot_be_cut_say_why(net, said):
         pb.shrink(model, torch.randn(2, 3))
 
 
-def test_switches_ensembles_and_wrong_examples_are_refused():
+def test_inclusion_variables_ensembles_and_wrong_examples_are_refused():
     model, x = bayesian(mlp()), inputs_of("mlp")
     with pytest.raises(PocketBayesError, match=r"torch\.nn\.Module"):
         pb.shrink(x, x)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, entropy_bytes
 from pocketbayes.codec.arrays import storage_type
-from pocketbayes.codec.file_views import Data, cut, stretch_of
+from pocketbayes.codec.file_views import Data, cut, file_view_of
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job
 from pocketbayes.codec.tokens import Integers, Lazy, pieces
 from pocketbayes.errors import FormatError
@@ -49,7 +49,7 @@ def _plane(arrays: Arrays, job: Job, width: int, byte: int) -> Lazy:
 
 def _decode_planes(data: Data, job: Job) -> Iterator[Array]:
     places = [(width, byte) for width in _counts(job) for byte in range(width)]
-    first, rest = cut(stretch_of(data), len(places))
+    first, rest = cut(file_view_of(data), len(places))
     noise = first.read()
     if any(flag > 1 for flag in noise):
         raise FormatError("a plane is neither coded nor as it is")
@@ -94,7 +94,7 @@ def _decode_raw(data: Data, job: Job) -> Iterator[Array]:
     sizes = [spec.numel * spec.item_bytes for spec in job.specs]
     if len(data) != sum(sizes):
         raise FormatError(f"it has {len(data)} bytes; its arrays take {sum(sizes)}")
-    rest = stretch_of(data)
+    rest = file_view_of(data)
     for size, spec in zip(sizes, job.specs, strict=True):
         here, rest = cut(rest, size)
         yield np.frombuffer(here.read(), storage_type(spec)).copy()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pocketbayes.codec.deflate import MOST, deflated, inflated
 from pocketbayes.codec.disk import write_atomically
-from pocketbayes.codec.file_views import Stretch, stretch_of
+from pocketbayes.codec.file_views import FileView, file_view_of
 from pocketbayes.errors import FormatError, PocketBayesError
 
 VERSION = 3
@@ -40,7 +40,7 @@ class Container:
     """The parts of one file: its sections or, of version 1, its tensors, to be taken out."""
 
     description: dict[str, Any]
-    sections: Mapping[str, Stretch]
+    sections: Mapping[str, FileView]
     tensors: dict[str, Tensor]
     size: int
     sha256: str
@@ -52,22 +52,22 @@ class Container:
 
 
 def packed(
-    description: dict[str, Any], sections: Mapping[str, Stretch]
-) -> tuple[list[Stretch], Container]:
+    description: dict[str, Any], sections: Mapping[str, FileView]
+) -> tuple[list[FileView], Container]:
     """The bytes of a file, piece by piece, and what it holds; equal content gives equal bytes."""
     said = {"version": VERSION, "sha256": _NO_DIGEST} | description
     short = _text({key: said[key] for key in _IN_THE_HEADER if key in said})
     long = _text({key: value for key, value in said.items() if key not in _IN_THE_HEADER})
     if len(long) > MOST:
         raise FormatError(f"the names in the model take more than {MOST:,} bytes")
-    stored = {**sections, _SECTION: stretch_of(deflated(long.encode()))}
+    stored = {**sections, _SECTION: file_view_of(deflated(long.encode()))}
     pieces = [stored[name] for name in sorted(stored)]
     head = _safetensors_header(short, stored)
     digest = _sha256(chain([head], _bytes_in(pieces)))
     head = head.replace(_field(_NO_DIGEST), _field(digest), 1)
     known = json.loads(short) | json.loads(long) | {"sha256": digest}
     size = len(head) + sum(map(len, pieces))
-    return [stretch_of(head), *pieces], Container(known, sections, {}, size, digest)
+    return [file_view_of(head), *pieces], Container(known, sections, {}, size, digest)
 
 
 def _text(said: dict[str, Any]) -> str:
@@ -77,11 +77,11 @@ def _text(said: dict[str, Any]) -> str:
         raise FormatError(f"the model's description is not JSON: {error}") from error
 
 
-def _bytes_in(pieces: Iterable[Stretch]) -> Iterator[memoryview]:
+def _bytes_in(pieces: Iterable[FileView]) -> Iterator[memoryview]:
     return chain.from_iterable(piece.chunks() for piece in pieces)
 
 
-def _safetensors_header(text: str, sections: Mapping[str, Stretch]) -> bytes:
+def _safetensors_header(text: str, sections: Mapping[str, FileView]) -> bytes:
     """As `safetensors.serialize` writes it, which would copy all sections twice."""
     header: dict[str, Any] = {"__metadata__": {_KEY: text}}
     end = 0
@@ -112,7 +112,7 @@ def room_beside(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_container(path: Path, pieces: Iterable[Stretch]) -> None:
+def write_container(path: Path, pieces: Iterable[FileView]) -> None:
     """Puts the bytes under this name, whole or not at all."""
     write_atomically(path, lambda file: file.writelines(_bytes_in(pieces)))
 
@@ -141,14 +141,14 @@ def unpacked(file: IO[bytes]) -> Container:
     header = _header(file)
     said, begin = _json(header), 8 + len(header)
     entries = {name: entry for name, entry in said.items() if name != "__metadata__"}
-    rest = Stretch(file, begin, size)
+    rest = FileView(file, begin, size)
     places = _places(entries, len(rest))
     description = _description(said)
     digest = description.get("sha256")
-    _check_digest(bytes(Stretch(file, 0, begin).read()), rest, digest)
+    _check_digest(bytes(FileView(file, 0, begin).read()), rest, digest)
     _check_version(description)
     if description["version"] == 1:
-        return Container(description, {}, _tensors(Stretch(file, 0, size)), size, str(digest))
+        return Container(description, {}, _tensors(FileView(file, 0, size)), size, str(digest))
     for name, place in places.items():
         if entries[name].get("dtype") != "U8" or entries[name].get("shape") != [len(rest[place])]:
             raise FormatError(f"section {name}: it is no row of bytes")
@@ -158,7 +158,7 @@ def unpacked(file: IO[bytes]) -> Container:
     return Container(description, sections, {}, size, str(digest))
 
 
-def _with_the_rest(short: dict[str, Any], section: Stretch | None) -> dict[str, Any]:
+def _with_the_rest(short: dict[str, Any], section: FileView | None) -> dict[str, Any]:
     """The description with what stands in its section; neither may speak for the other."""
     if section is None or len(section) > 2 * MOST:  # a byte takes at most nine bits
         raise FormatError(f"section {_SECTION} is {'missing' if section is None else 'too long'}")
@@ -187,7 +187,7 @@ def _offsets(entry: Any) -> tuple[int, int]:
     raise FormatError("not a safetensors file: a section does not say where it is")
 
 
-def _tensors(whole: Stretch) -> dict[str, Tensor]:
+def _tensors(whole: FileView) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(bytes(whole.read()))
     except Exception as error:  # the parser's own error, and unknown types of tensors
@@ -262,7 +262,7 @@ def _field(digest: str) -> bytes:
     return rf"\"sha256\":\"{digest}\"".encode()
 
 
-def _check_digest(head: bytes, rest: Stretch, digest: object) -> None:
+def _check_digest(head: bytes, rest: FileView, digest: object) -> None:
     """The SHA-256 of the whole file, with the digest's own 64 characters as zeros."""
     known = isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)
     if not known or head.count(_field(str(digest))) != 1:

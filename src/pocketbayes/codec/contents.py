@@ -10,7 +10,7 @@ from torch import Tensor
 from pocketbayes.codec.arrays import TYPES, Spec, spec_in, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.container import Container
-from pocketbayes.codec.file_views import Stretch, appended
+from pocketbayes.codec.file_views import FileView, appended
 from pocketbayes.codec.layout import WITH_STEP, Options, Packer, grouped
 from pocketbayes.codec.unpacking import Stored, Unpacker
 from pocketbayes.errors import FormatError
@@ -52,7 +52,7 @@ class CodedArrays(NamedTuple):
     """What the description says of arrays, their sections, types, and how these are coded."""
 
     description: dict[str, Any]
-    sections: dict[str, Stretch]
+    sections: dict[str, FileView]
     specs: dict[str, Spec]
     parts: tuple[Part, ...]
 

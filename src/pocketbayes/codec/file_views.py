@@ -9,7 +9,7 @@ from pocketbayes.errors import FormatError
 _CHUNK = 1 << 20
 
 
-class Stretch:
+class FileView:
     """A row of bytes in an open file; its slices are rows in there, too."""
 
     def __init__(self, file: IO[bytes], begin: int, end: int) -> None:
@@ -18,9 +18,9 @@ class Stretch:
     def __len__(self) -> int:
         return self._end - self._begin
 
-    def __getitem__(self, part: slice) -> "Stretch":
+    def __getitem__(self, part: slice) -> "FileView":
         begin, end, _ = part.indices(len(self))
-        return Stretch(self._file, self._begin + begin, self._begin + max(begin, end))
+        return FileView(self._file, self._begin + begin, self._begin + max(begin, end))
 
     def read(self) -> memoryview:
         """The bytes."""
@@ -35,27 +35,27 @@ class Stretch:
         return (self[low : low + _CHUNK].read() for low in range(0, len(self), _CHUNK))
 
 
-Data = bytes | memoryview | Stretch
+Data = bytes | memoryview | FileView
 
 
 def in_memory(data: Data) -> memoryview:
     """Bytes to look at."""
-    return data.read() if isinstance(data, Stretch) else memoryview(data)
+    return data.read() if isinstance(data, FileView) else memoryview(data)
 
 
-def stretch_of(data: Data) -> Stretch:
+def file_view_of(data: Data) -> FileView:
     """Bytes that may be in memory already."""
-    return data if isinstance(data, Stretch) else Stretch(io.BytesIO(data), 0, len(data))
+    return data if isinstance(data, FileView) else FileView(io.BytesIO(data), 0, len(data))
 
 
-def appended(file: IO[bytes], pieces: Iterable[bytes | memoryview]) -> Stretch:
+def appended(file: IO[bytes], pieces: Iterable[bytes | memoryview]) -> FileView:
     """Where these bytes are, now that they stand at the end of a file."""
     begin = file.seek(0, 2)
     file.writelines(pieces)
-    return Stretch(file, begin, file.tell())
+    return FileView(file, begin, file.tell())
 
 
-Row = TypeVar("Row", memoryview, Stretch)
+Row = TypeVar("Row", memoryview, FileView)
 
 
 def cut(data: Row, size: int) -> tuple[Row, Row]:

@@ -18,7 +18,7 @@ from pocketbayes.codec.container import (
 from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options
-from pocketbayes.codec.sections import posteriors_in, tables_of
+from pocketbayes.codec.sections import codebooks_of, posteriors_in
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number
@@ -40,7 +40,7 @@ from pocketbayes.layers import (
     unwrapped,
 )
 from pocketbayes.models import build_network
-from pocketbayes.posteriors import FAMILIES, Posterior, Table
+from pocketbayes.posteriors import FAMILIES, Codebook, Posterior
 
 
 def save(
@@ -61,8 +61,8 @@ def save(
         model: a Bayesian model, trained or not, or an ensemble.
         path: where to; by habit it ends in `.pocket`.
         tolerance: nats by which the stored posterior of any weight may differ from the model's,
-            KL(model || file); of a weight with a switch, nats of each of the two. Smaller is
-            larger: a quarter costs about two bits a weight.
+            KL(model || file); of a weight with an inclusion variable, nats of each of the two.
+            Smaller is larger: a quarter costs about two bits a weight.
         lossless: keep every bit of everything.
         exact_state: keep every bit of what is deterministic (biases, norms, point weights), which
             else is stored as float16 where that is near enough; buffers other than those of batch
@@ -84,8 +84,11 @@ def save(
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
     tally = tally_of(posteriors.items(), families)
-    tables, numbers = tables_of(posteriors)
-    arrays, options = _arrays(model, posteriors, tables), Options(tolerance, lossless, exact_state)
+    codebooks, numbers = codebooks_of(posteriors)
+    arrays, options = (
+        _arrays(model, posteriors, codebooks),
+        Options(tolerance, lossless, exact_state),
+    )
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
         "model": asdict(replace(describe(model), estimator=estimator_of(model))),
@@ -102,7 +105,7 @@ def save(
 
 
 def _arrays(
-    model: nn.Module, posteriors: dict[str, Posterior], tables: list[Table]
+    model: nn.Module, posteriors: dict[str, Posterior], codebooks: list[Codebook]
 ) -> dict[str, Tensor]:
     """Everything that determines the model, by name."""
     arrays = {
@@ -112,8 +115,8 @@ def _arrays(
     }
     arrays |= {
         f"table/{number}/{array}": tensor
-        for number, table in enumerate(tables)
-        for array, tensor in table.arrays().items()
+        for number, codebook in enumerate(codebooks)
+        for array, tensor in codebook.arrays().items()
     }
     return arrays | {f"state/{name}": tensor for name, tensor in plain_state(model).items()}
 

@@ -7,23 +7,23 @@ from pocketbayes.codec.contents import Contents
 from pocketbayes.errors import FormatError
 from pocketbayes.layers import ESTIMATORS, Description
 from pocketbayes.likelihoods import LIKELIHOODS
-from pocketbayes.posteriors import FAMILIES, Table
+from pocketbayes.posteriors import FAMILIES, Codebook
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says it holds: each posterior's family and table, and the names of the rest."""
+    """What a file says it holds: families and codebooks of posteriors, and names of the rest."""
 
     model: Description
     members: int
     posteriors: dict[str, str]
-    tables: dict[str, int]
+    codebooks: dict[str, int]
     state: tuple[str, ...]
 
     @property
-    def num_tables(self) -> int:
-        """Tables that shared posteriors look into."""
-        return len(set(self.tables.values()))
+    def num_codebooks(self) -> int:
+        """Codebooks that shared posteriors use."""
+        return len(set(self.codebooks.values()))
 
 
 def header_of(file: Contents) -> Header:
@@ -37,29 +37,31 @@ def header_of(file: Contents) -> Header:
     for name, family in posteriors.items():
         if not isinstance(family, str) or family not in FAMILIES:
             raise FormatError(f"section posterior/{name}: no family is called {family!r}")
-    tables = _tables(found.get("tables", {}), posteriors)
+    codebooks = _codebooks(found.get("tables", {}), posteriors)
     wanted = {f"posterior/{n}/{a}" for n, f in posteriors.items() for a in FAMILIES[f].array_names}
     wanted |= {f"state/{name}" for name in state}
-    wanted |= {f"table/{k}/{a}" for k in set(tables.values()) for a in Table.array_names}
+    wanted |= {f"table/{k}/{a}" for k in set(codebooks.values()) for a in Codebook.array_names}
     for name in sorted(wanted ^ file.specs.keys()):
         what = "is missing" if name in wanted else "is not named in the description"
         raise FormatError(f"array {name} {what}")
-    return Header(model_in(found), members, posteriors, tables, tuple(state))
+    return Header(model_in(found), members, posteriors, codebooks, tuple(state))
 
 
 def _state_of(file: Contents) -> list[str]:
     return [n.removeprefix("state/") for n in file.specs if n.startswith("state/")]
 
 
-def _tables(tables: Any, posteriors: dict[str, str]) -> dict[str, int]:
-    """Which table each shared posterior looks into, if all have one, and none other has."""
+def _codebooks(codebooks: Any, posteriors: dict[str, str]) -> dict[str, int]:
+    """Which codebook each shared posterior uses, if all have one, and none other has."""
     shared = {name for name, family in posteriors.items() if family == "shared"}
-    _require(_is_dict(tables) and tables.keys() == shared, "tables", "one for each shared tensor")
-    numbers = list(tables.values())
+    _require(
+        _is_dict(codebooks) and codebooks.keys() == shared, "tables", "one for each shared tensor"
+    )
+    numbers = list(codebooks.values())
     whole = all(isinstance(k, int) and not isinstance(k, bool) for k in numbers)
     rising = whole and set(numbers) == set(range(len(set(numbers))))
     _require(rising, "tables", "numbers of tables from 0 on")
-    return dict(tables)
+    return dict(codebooks)
 
 
 def model_in(description: dict[str, Any]) -> Description:

@@ -1,42 +1,44 @@
-"""Posteriors to sections and back; a table that several of them look into is stored once."""
+"""Posteriors to sections and back; a codebook that several of them share is stored once."""
 
 from collections.abc import Iterator, Mapping
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
 from pocketbayes.errors import FormatError, PocketBayesError
-from pocketbayes.posteriors import FAMILIES, Posterior, Shared, Table
+from pocketbayes.posteriors import FAMILIES, Codebook, Posterior, Shared
 
 
-def tables_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Table], dict[str, int]]:
-    """The tables in use, and the number of the one that each posterior looks into."""
-    shared = {name: q.table for name, q in posteriors.items() if isinstance(q, Shared)}
-    tables = list({id(table): table for table in shared.values()}.values())
-    number = {id(table): k for k, table in enumerate(tables)}
-    return tables, {name: number[id(table)] for name, table in shared.items()}
+def codebooks_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Codebook], dict[str, int]]:
+    """The codebooks in use, and the number of the one that each posterior shares."""
+    shared = {name: q.codebook for name, q in posteriors.items() if isinstance(q, Shared)}
+    codebooks = list({id(codebook): codebook for codebook in shared.values()}.values())
+    number = {id(codebook): k for k, codebook in enumerate(codebooks)}
+    return codebooks, {name: number[id(codebook)] for name, codebook in shared.items()}
 
 
 def posteriors_in(file: Contents, header: Header) -> Iterator[tuple[str, Posterior]]:
     """Every posterior of a file, one by one, with the name of its parameter."""
-    tables = [_table(file, number) for number in range(header.num_tables)]
+    codebooks = [_codebook(file, number) for number in range(header.num_codebooks)]
     for name, family in header.posteriors.items():
-        table = tables[header.tables[name]] if name in header.tables else None
-        yield name, _posterior(file, name, FAMILIES[family], table)
+        codebook = codebooks[header.codebooks[name]] if name in header.codebooks else None
+        yield name, _posterior(file, name, FAMILIES[family], codebook)
 
 
-def _table(file: Contents, number: int) -> Table:
-    arrays = {name: file.take(f"table/{number}/{name}") for name in Table.array_names}
+def _codebook(file: Contents, number: int) -> Codebook:
+    arrays = {name: file.take(f"table/{number}/{name}") for name in Codebook.array_names}
     try:
-        return Table.from_arrays(arrays)
+        return Codebook.from_arrays(arrays)
     except PocketBayesError as error:
         raise FormatError(f"section table/{number}: {error}") from error
 
 
-def _posterior(file: Contents, name: str, kind: type[Posterior], table: Table | None) -> Posterior:
+def _posterior(
+    file: Contents, name: str, kind: type[Posterior], codebook: Codebook | None
+) -> Posterior:
     arrays = {array: file.take(f"posterior/{name}/{array}") for array in kind.array_names}
     try:
         if issubclass(kind, Shared):
-            return kind.from_arrays(arrays, table)
+            return kind.from_arrays(arrays, codebook)
         return kind.from_arrays(arrays)
     except PocketBayesError as error:
         raise FormatError(f"section posterior/{name}: {error}") from error

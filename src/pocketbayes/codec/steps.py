@@ -41,7 +41,7 @@ def mean_step(tolerance: float) -> float:
 
 
 def log_odds_step(tolerance: float) -> float:
-    """The step h of log-odds: KL of two switches <= (h/2)^2 / 8 = tolerance."""
+    """The step h of log-odds: KL of two inclusion variables <= (h/2)^2 / 8 = tolerance."""
     return _rounded(math.sqrt(32 * tolerance))
 
 

@@ -59,7 +59,7 @@ class TooLarge:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class CandidateMaker:
     """A model with its file, the run's data, and a folder for the files of candidates."""
 
     model: nn.Module
@@ -237,8 +237,8 @@ def words_of(recipe: Recipe, epochs: int) -> str:
 
 
 def pruned_to(model: nn.Module, density: float | None) -> None:
-    """Takes switches out of the model and, if a density is given, its noisiest weights."""
-    if has_switches(model):
+    """Takes inclusion variables out of the model, and at a density its noisiest weights."""
+    if has_inclusion_variables(model):
         prune_(model)
     if density is not None:
         unshare_(model)
@@ -254,14 +254,14 @@ def traits_of(model: nn.Module) -> Traits:
         is_random=any(q.is_random for _, q in named_posteriors(model)),
         is_ensemble=isinstance(model, Ensemble),
         keeps_dropout=describe(model).keeps_dropout,
-        has_switches=has_switches(model),
+        has_inclusion_variables=has_inclusion_variables(model),
         density=density_of(plain),
     )
 
 
-def has_switches(model: nn.Module) -> bool:
-    """Whether weights have switches."""
-    return any(True for _, q in named_posteriors(model) for _ in q.switch_parameters())
+def has_inclusion_variables(model: nn.Module) -> bool:
+    """Whether weights have inclusion variables."""
+    return any(True for _, q in named_posteriors(model) for _ in q.inclusion_parameters())
 
 
 def density_of(model: nn.Module) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pocketbayes.codec import prepare_directory
-from pocketbayes.commands.candidates import Candidate, TooLarge, Workshop, traits_of, words_of
+from pocketbayes.commands.candidates import Candidate, CandidateMaker, TooLarge, traits_of, words_of
 from pocketbayes.commands.compressed_runs import (
     candidate_rows,
     compression_report,
@@ -40,7 +40,7 @@ class CompressOptions:
         epochs: passes over the training data for each of the best candidates; 0: none.
         finalists: how many candidates are trained on.
         lr: peak learning rate of that.
-        components: entries of a shared table at most.
+        components: entries of a shared codebook at most.
         ood: another data set, which the model should be unsure about; measured before and after.
         ood_root: folder that holds it; else as root.
         root: folder that holds the run's data, if it has moved; else as in the run.
@@ -92,17 +92,17 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
     out = options.out or _beside(run)
     _require_free(out)
     with _hidden_folder(out) as folder:
-        shop = _workshop(run, plan, options, folder)
-        outside = _outside(shop, options)
-        before = shop.as_stored()
-        _say_start(run, before.size, shop.target)
-        found, missed = _tried(shop, before, options)
-        chosen = _best(found, shop.limit)[0]
-        report = compression_report(run, out, shop, (before, chosen), outside)
-        report["candidates"] = candidate_rows(shop, found, missed, chosen)
+        maker = _candidate_maker(run, plan, options, folder)
+        outside = _outside(maker, options)
+        before = maker.as_stored()
+        _say_start(run, before.size, maker.target)
+        found, missed = _tried(maker, before, options)
+        chosen = _best(found, maker.limit)[0]
+        report = compression_report(run, out, maker, (before, chosen), outside)
+        report["candidates"] = candidate_rows(maker, found, missed, chosen)
         report["seconds"] = time.monotonic() - begin
-        write_compressed_run(folder / "run", out, shop, chosen, run, report)
-    _say_end(out, options.model, shop.traits, (before, chosen))
+        write_compressed_run(folder / "run", out, maker, chosen, run, report)
+    _say_end(out, options.model, maker.traits, (before, chosen))
     return report
 
 
@@ -143,7 +143,9 @@ def _hidden_folder(out: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> Workshop:
+def _candidate_maker(
+    run: Path, plan: Plan, options: CompressOptions, folder: Path
+) -> CandidateMaker:
     device = chosen_device(plan.options.device)
     model = opened_model(run, options.model).to(device)
     train, validation = opened_parts(plan, device)
@@ -161,29 +163,29 @@ def _workshop(run: Path, plan: Plan, options: CompressOptions, folder: Path) -> 
             "--root where it is"
         )
     (folder / "files").mkdir()
-    return Workshop(
+    return CandidateMaker(
         model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
         cast(int, options.target_bytes), traits_of(model), options.lr,
     )  # fmt: skip
 
 
 def _tried(
-    shop: Workshop, before: Candidate, options: CompressOptions
+    maker: CandidateMaker, before: Candidate, options: CompressOptions
 ) -> tuple[list[Candidate], list[TooLarge]]:
     """What fits and what does not: first all without training, then the best ones trained on."""
     found, missed = list[Candidate](), list[TooLarge]()
-    for recipe in recipes_for(shop.traits, options.components):
-        attempt = _attempted(shop, recipe, before)
+    for recipe in recipes_for(maker.traits, options.components):
+        attempt = _attempted(maker, recipe, before)
         if isinstance(attempt, Candidate):
             found.append(attempt)
         elif attempt is not None:
             missed.append(attempt)
     if not found:
-        raise PocketBayesError(_unreachable(shop.target, min(missed, key=lambda m: m.size)))
-    if options.epochs and not shop.traits.is_ensemble:
-        changed = [c for c in _best(found, shop.limit) if not c.recipe.is_untouched]
+        raise PocketBayesError(_unreachable(maker.target, min(missed, key=lambda m: m.size)))
+    if options.epochs and not maker.traits.is_ensemble:
+        changed = [c for c in _best(found, maker.limit) if not c.recipe.is_untouched]
         for finalist in changed[: options.finalists]:
-            attempt = _trained_on(shop, finalist.recipe, options.epochs)
+            attempt = _trained_on(maker, finalist.recipe, options.epochs)
             if attempt is not None:
                 found.append(attempt)
     return found, missed
@@ -200,29 +202,31 @@ def _best(found: list[Candidate], target: int) -> list[Candidate]:
     return [found[number] for number in order]
 
 
-def _trained_on(shop: Workshop, recipe: Recipe, epochs: int) -> Candidate | None:
+def _trained_on(maker: CandidateMaker, recipe: Recipe, epochs: int) -> Candidate | None:
     """The recipe with training; None: that failed, or the file does not fit any more."""
     try:
-        outcome = shop.finished(recipe, epochs)
+        outcome = maker.finished(recipe, epochs)
     except PocketBayesError as error:
         _say(f"  {words_of(recipe, epochs)}: not possible: {error}")
         return None
     if isinstance(outcome, Candidate):
-        _say(_line(shop, outcome))
+        _say(_line(maker, outcome))
         return outcome
     _say(f"  {words_of(recipe, epochs)}: {outcome.size:,} bytes, no longer fits")
     return None
 
 
-def _attempted(shop: Workshop, recipe: Recipe, before: Candidate) -> Candidate | TooLarge | None:
+def _attempted(
+    maker: CandidateMaker, recipe: Recipe, before: Candidate
+) -> Candidate | TooLarge | None:
     """The candidate, or how large it came out; None: not possible for this model."""
     try:
-        outcome = shop.fitted(recipe) if recipe != before.recipe else before
+        outcome = maker.fitted(recipe) if recipe != before.recipe else before
     except PocketBayesError as error:
         _say(f"  {recipe.words()}: not possible: {error}")
         return None
-    if isinstance(outcome, Candidate) and outcome.size <= shop.limit:
-        _say(_line(shop, outcome))
+    if isinstance(outcome, Candidate) and outcome.size <= maker.limit:
+        _say(_line(maker, outcome))
         return outcome
     _say(f"  {outcome.recipe.words()}: {outcome.size:,} bytes, does not fit")
     return TooLarge(outcome.recipe, outcome.size)
@@ -236,8 +240,8 @@ def _unreachable(target: int, smallest: TooLarge) -> str:
     )
 
 
-def _line(shop: Workshop, candidate: Candidate) -> str:
-    numbers = in_units(candidate.record.to_dict(), shop.train.preprocess)
+def _line(maker: CandidateMaker, candidate: Candidate) -> str:
+    numbers = in_units(candidate.record.to_dict(), maker.train.preprocess)
     score = "rmse" if "rmse" in numbers else "accuracy"
     quality = f"nll {numbers['nll']:.4g}, {score} {as_text(score, numbers[score])}"
     return f"  {candidate.words()}: {candidate.size:,} bytes, {quality}"
@@ -270,11 +274,11 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _outside(shop: Workshop, options: CompressOptions) -> MemoryLoader | None:
+def _outside(maker: CandidateMaker, options: CompressOptions) -> MemoryLoader | None:
     """The data set that the model should be unsure about."""
     if options.ood is None:
         return None
-    root = options.ood_root or shop.plan.options.root
-    unlabelled = replace(describe(shop.model), class_names=None)
-    found = opened_data(options.ood, "test", root, {}, unlabelled).to(shop.train.device)
+    root = options.ood_root or maker.plan.options.root
+    unlabelled = replace(describe(maker.model), class_names=None)
+    found = opened_data(options.ood, "test", root, {}, unlabelled).to(maker.train.device)
     return MemoryLoader(found, 500)

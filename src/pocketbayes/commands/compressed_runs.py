@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbayes.codec import inspect as inspected
-from pocketbayes.commands.candidates import Candidate, TooLarge, Workshop
+from pocketbayes.commands.candidates import Candidate, CandidateMaker, TooLarge
 from pocketbayes.commands.opening import in_units
 from pocketbayes.commands.runs import MODEL, write_config, write_metrics
 from pocketbayes.data import MemoryLoader
@@ -20,7 +20,7 @@ _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "auroc_entropy", "aur
 def compression_report(
     run: Path,
     out: Path,
-    shop: Workshop,
+    shop: CandidateMaker,
     ends: tuple[Candidate, Candidate],
     outside: MemoryLoader | None,
 ) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def compression_report(
 
 
 def candidate_rows(
-    shop: Workshop, found: Sequence[Candidate], missed: Sequence[TooLarge], chosen: Candidate
+    shop: CandidateMaker, found: Sequence[Candidate], missed: Sequence[TooLarge], chosen: Candidate
 ) -> list[dict[str, Any]]:
     """What was tried: its settings and bytes and, if it fits, how good it is."""
     fitting = [
@@ -56,7 +56,7 @@ def candidate_rows(
     return fitting + others
 
 
-def _numbers(shop: Workshop, numbers: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(shop: CandidateMaker, numbers: Mapping[str, Any]) -> dict[str, Any]:
     return in_units(numbers, shop.train.preprocess)
 
 
@@ -72,7 +72,12 @@ def before_and_after(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def write_compressed_run(
-    made: Path, out: Path, shop: Workshop, chosen: Candidate, run: Path, report: Mapping[str, Any]
+    made: Path,
+    out: Path,
+    shop: CandidateMaker,
+    chosen: Candidate,
+    run: Path,
+    report: Mapping[str, Any],
 ) -> None:
     """Puts the run together under a hidden name, and then gives it its own."""
     made.mkdir()
@@ -98,7 +103,7 @@ def write_compressed_run(
     os.replace(made, out.resolve())  # a folder cannot take the place of a link
 
 
-def _config(shop: Workshop, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
+def _config(shop: CandidateMaker, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
     """The run's own config, as one that goes on from it; shared weights have another method."""
     plan, parent = shop.plan, run.absolute()
     options = replace(

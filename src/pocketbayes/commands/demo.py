@@ -12,7 +12,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pocketbayes.codec import load, prepare_directory, save
-from pocketbayes.commands.predict import SURE
+from pocketbayes.commands.predict import CONFIDENCE_THRESHOLD
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
 from pocketbayes.layers import bayesianize_
@@ -205,6 +205,6 @@ def _caption(pred: ClassPrediction, index: int, classes: tuple[str, ...]) -> str
         share = float(pred.probs[index, label])
         lines.append(f"{classes[label]} {'█' * round(10 * share):<10} {100 * share:5.1f} %")
     aleatoric, epistemic = float(pred.aleatoric[index]), float(pred.epistemic[index])
-    sure = bool(pred.confidence[index] >= SURE)
+    sure = bool(pred.confidence[index] >= CONFIDENCE_THRESHOLD)
     verdict = "sure" if sure else why_unsure(aleatoric, epistemic, pred)
     return "\n".join([*lines, f"aleatoric {aleatoric:.2f}, epistemic {epistemic:.2f}", verdict])

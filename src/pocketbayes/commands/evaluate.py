@@ -57,7 +57,7 @@ class EvaluateOptions:
         root: folder that holds the data; else $POCKETBAYES_DATA.
         split: test, validation (the part of the training data held back by train) or train.
         validation: share of the training data that train held back; of a run, its own.
-        corruption: measure on images that were spoiled so
+        corruption: measure on images corrupted in this way
         severity: of the corruption, 1 (mild) to 5.
         ood: another data set, which the model should be unsure about.
         ood_root: folder that holds it; else as root.
@@ -162,7 +162,7 @@ def opened_target(
         options = replace(options, root=Path(read_run_config(target)["root"]))
     name, data_options = _data_of(target, options.data, rest, flags)
     model, dataset = _model_and_data(target, options, name, data_options)
-    return options, name, model, _spoiled(dataset, name, options)
+    return options, name, model, _corrupted(dataset, name, options)
 
 
 def _require_both(options: EvaluateOptions) -> None:
@@ -171,7 +171,7 @@ def _require_both(options: EvaluateOptions) -> None:
         raise UsageError("--corruption and --severity (1 to 5) go together: say both or neither")
 
 
-def _spoiled(dataset: Dataset, name: str, options: EvaluateOptions) -> Dataset:
+def _corrupted(dataset: Dataset, name: str, options: EvaluateOptions) -> Dataset:
     """The data with the corruption that was asked for, if any, on images as the model gets them."""
     if options.corruption is None or options.severity is None:
         return dataset

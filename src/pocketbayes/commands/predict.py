@@ -20,7 +20,7 @@ from pocketbayes.layers import Description, describe
 from pocketbayes.prediction import ClassPrediction, Prediction, ValuePrediction, predict, why_unsure
 
 TABLES = (".csv", ".txt", ".parquet", ".pq")
-SURE = 0.9
+CONFIDENCE_THRESHOLD = 0.9
 _CHUNK = 256
 
 
@@ -142,8 +142,10 @@ def _class_row(
         "input": name,
         "class": classes[label] if classes else str(label),
         "probability": probability,
-        "sure": probability >= SURE,
-        "why_not": "" if probability >= SURE else why_unsure(aleatoric, epistemic, pred),
+        "sure": probability >= CONFIDENCE_THRESHOLD,
+        "why_not": ""
+        if probability >= CONFIDENCE_THRESHOLD
+        else why_unsure(aleatoric, epistemic, pred),
         "entropy": float(pred.entropy[i]),
         "aleatoric": aleatoric,
         "epistemic": epistemic,

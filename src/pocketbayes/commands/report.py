@@ -20,7 +20,7 @@ from pocketbayes.errors import PocketBayesError, optional_module
 from pocketbayes.layers import describe
 from pocketbayes.report import Findings, Numbers, RandomWeights, answers_of, report_page
 
-# Of `evaluate`: for plain weights, which have no file to speak of, and for spoiled images.
+# Of `evaluate`: for plain weights, which have no file to speak of, and for corrupted images.
 _OTHERS = ("normalize", "corruption", "severity")
 _UNTOLD = ("root", "file", "device", "out", "config")  # of a run: folders of one's own
 

@@ -8,7 +8,7 @@ from torch import nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import named_posteriors
 from pocketbayes.posteriors import Shared
-from pocketbayes.sharing import ENTRY_BITS, bits_of_whole, coded_bits
+from pocketbayes.sharing import ENTRY_BITS, coded_bits, outlier_bits
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class SharingSummary:
     Attributes:
         weights: those of the tensors that share, there or not.
         active_weights: those that are there; a sparse network lacks the others.
-        components: entries of all tables.
+        components: entries of all codebooks.
         outliers: weights with a mean and std of their own.
         blends: weights between two entries.
         parameters: outliers + blends + 2 components, the paper's count; leaves out the labels.
         stored_scalars: 2 outliers + blends + 2 components, all real numbers there are.
         index_bytes: of the labels as they stand in memory.
         coded_bytes: labels of each tensor at their entropy, outliers and blends with their places,
-            and the table: what an ideal coder would need, places of a sparse network left out.
+            and the codebook: what an ideal coder would need, places of a sparse network left out.
     """
 
     weights: int
@@ -55,7 +55,9 @@ def sharing_summary(model: nn.Module) -> SharingSummary:
     shared = [q for _, q in named_posteriors(model) if isinstance(q, Shared)]
     if not shared:
         raise PocketBayesError("no weights are shared: train with method=Sharing() first")
-    components = sum(len(table) for table in {id(q.table): q.table for q in shared}.values())
+    components = sum(
+        len(codebook) for codebook in {id(q.codebook): q.codebook for q in shared}.values()
+    )
     outliers, blends = sum(len(q.outlier) for q in shared), sum(len(q.blend) for q in shared)
     bits = sum(map(_coded_bits, shared)) + ENTRY_BITS * components
     return SharingSummary(
@@ -73,8 +75,8 @@ def sharing_summary(model: nn.Module) -> SharingSummary:
 
 def _coded_bits(posterior: Shared) -> float:
     """Bits of one tensor: labels, whole weights, and blends (two labels, a share, a place)."""
-    whole = bits_of_whole(posterior.num_active)
+    whole = outlier_bits(posterior.num_active)
     label_bits = 16 * posterior.label.element_size()
     of_blends = len(posterior.blend) * (whole - 32 + label_bits)
-    labels = coded_bits(posterior.plain_labels(), len(posterior.table))
+    labels = coded_bits(posterior.plain_labels(), len(posterior.codebook))
     return labels + len(posterior.outlier) * whole + of_blends

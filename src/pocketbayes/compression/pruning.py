@@ -78,13 +78,14 @@ def prune_(
 
     Args:
         model: a trained one.
-        density: share of the weights to keep, exactly; fewer where only whole units (a switch of
-            an input, a block) can go, or more if the best unit of each tensor is more. None: as
-            `budget` says or, without one, the weights to which `SpikeSlab` gives p of at least 1/2
-            (the median probability model), or `VariationalDropout` a log alpha below 3.
-        by: what the kept ones have most of: "inclusion" (p of a switch; every tensor that has
-            switches counts), "snr" (|mean| / std) or "magnitude" (|mean|), which both leave vectors
-            such as biases alone. None: the first of these that the model has.
+        density: share of the weights to keep, exactly; fewer where only whole units (an inclusion
+            variable of an input, a block) can go, or more if the best unit of each tensor is more.
+            None: as `budget` says or, without one, the weights to which `SpikeSlab` gives p of at
+            least 1/2 (the median probability model), or `VariationalDropout` a log alpha below 3.
+        by: what the kept ones have most of: "inclusion" (p of an inclusion variable; every tensor
+            that has inclusion variables counts), "snr" (|mean| / std) or "magnitude" (|mean|),
+            which both leave vectors such as biases alone. None: the first of these that the model
+            has.
         within: "network" (weights of all tensors are ranked together) or "layer" (every tensor
             keeps the same share).
         budget: keep as few weights as cost at most so much accuracy on the loader, 0.005 being half
@@ -170,14 +171,14 @@ def _takes_part(q: Posterior, by: str, with_own_threshold: bool) -> bool:
 def _why_nothing(model: nn.Module, by: str, with_own_threshold: bool) -> str:
     if by == "inclusion":
         return (
-            "no weight has a switch; train with method=SpikeSlab() first, or say "
+            "no weight has an inclusion variable; train with method=SpikeSlab() first, or say "
             'by="snr" or by="magnitude"'
         )
     if with_own_threshold and any(isinstance(q, SpikeSlab) for _, q in named_posteriors(model)):
-        return 'the weights have switches, which say what may go: say by="inclusion", or nothing'
+        return 'inclusion variables say which weights may go: say by="inclusion", or nothing'
     if with_own_threshold:
         return (
-            "no switches or log-uniform priors say which weights may go, so say how many: "
+            "no inclusion variables or log-uniform priors say which weights may go; say how many: "
             "density=0.05, or budget=0.005 with loader=validation_loader"
         )
     return "all posteriors are those of vectors, such as biases, which stay"
@@ -186,7 +187,7 @@ def _why_nothing(model: nn.Module, by: str, with_own_threshold: bool) -> str:
 def _part(name: str, q: Posterior, by: str) -> Part:
     """One tensor with the scores of its units; an error if its family has no such score."""
     if isinstance(q, SpikeSlab) and by == "inclusion":
-        score, rank = q.log_odds.flatten(), _rank_of_switches(q)
+        score, rank = q.log_odds.flatten(), _rank_of_inclusion(q)
         _require_numbers(name, score, rank)
         return Part(q, score, q.shape.numel() // len(score), rank)
     if isinstance(q, Gaussian | Sparse):
@@ -206,8 +207,8 @@ def _require_numbers(name: str, *scores: Tensor) -> None:
         raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
 
 
-def _rank_of_switches(q: SpikeSlab) -> Tensor:
-    """Log-odds; among switches that are all but certain, which are many, SNR decides."""
+def _rank_of_inclusion(q: SpikeSlab) -> Tensor:
+    """Log-odds; among inclusion variables that are all but certain, which are many, SNR decides."""
     certain = (MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS) - 0.5
     snr = q.of_groups(CRITERIA["snr"](q.mean.double(), q.log_std.double().exp()))
     close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * (1 - 1 / (1 + snr))
@@ -216,10 +217,10 @@ def _rank_of_switches(q: SpikeSlab) -> Tensor:
 
 def _remedy(q: Posterior) -> str:
     if isinstance(q, SpikeSlab):
-        return 'its weights have switches, so say by="inclusion"'
+        return 'its weights have inclusion variables, so say by="inclusion"'
     if isinstance(q, Point | SparsePoint):
         return 'its weights have no std, so say by="magnitude"'
-    return "its weights look into a shared table; prune first, and share what is left"
+    return "its weights share a codebook; prune first, and share what is left"
 
 
 def _groups(parts: Mapping[str, Part], within: str) -> list[Group]:

@@ -18,15 +18,16 @@ class Traits:
     Attributes:
         is_random: some weight has a std.
         is_ensemble: it consists of several networks, which are not trained on.
-        keeps_dropout: it draws by dropout, which sharing would switch off.
-        has_switches: weights have switches, which go before anything else can be done.
-        density: share of its weights that are there, without switches.
+        keeps_dropout: it draws by dropout, which sharing would turn off.
+        has_inclusion_variables: weights have inclusion variables, which go before anything else can
+        be done.
+        density: share of its weights that are there, without inclusion variables.
     """
 
     is_random: bool
     is_ensemble: bool
     keeps_dropout: bool
-    has_switches: bool
+    has_inclusion_variables: bool
     density: float
 
 
@@ -37,7 +38,7 @@ class Recipe:
     Attributes:
         tolerance: of the file, in nats per weight; None: as ever.
         density: share of the weights that pruning keeps; None: all.
-        entries: of the table that the weights share, at most; None: they do not share.
+        entries: of the codebook that the weights share, at most; None: they do not share.
         fineness: of sharing: minus the logarithm of the rate.
         knob: the field that a search may turn until the file just fits; "": none.
     """
@@ -90,7 +91,7 @@ def recipes_for(model: Traits, entries: int) -> list[Recipe]:
 
     Args:
         model: what decides.
-        entries: of a shared table, at most.
+        entries: of a shared codebook, at most.
     """
     found = [Recipe()] + [Recipe(tolerance=t) for t in _TOLERANCES if model.is_random]
     tolerance = _TOLERANCE_OF_FEW if model.is_random else None

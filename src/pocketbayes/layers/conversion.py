@@ -109,7 +109,7 @@ def adopt_posteriors_(net: nn.Module, posteriors: Mapping[str, Posterior], estim
 
 
 def _freeze_as(posteriors: Mapping[str, Posterior], learning: set[str]) -> None:
-    """Lets the parameters of these posteriors learn, and a table if one of its users does."""
+    """Lets the parameters of these posteriors learn, and a codebook if one of its users does."""
     learns: dict[int, bool] = {}
     for name, posterior in posteriors.items():
         for parameter in posterior.parameters():

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pocketbayes.posteriors import normal_like, soft_switch, switched_moments
+from pocketbayes.posteriors import included_moments, normal_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
 
@@ -59,22 +59,22 @@ def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> 
 def gated_reparameterisation(
     x: Tensor, slab: Weights, conv: Conv | None, inclusion: Tensor, side: str
 ) -> Tensor:
-    """Local reparameterisation of weights behind switches of whole inputs or outputs.
+    """Local reparameterisation of weights behind gates of whole inputs or outputs.
 
-    An input's switch multiplies it, once per example for all outputs, positions and groups. With
+    An input's gate multiplies it, once per example for all outputs, positions and groups. With
     one at an output, v = p A(Var theta) x^2 + p (1 - p) (A(E theta) x)^2 + Var b and
-    m = p A(E theta) x + E b. Without gradients switches are drawn as they are, on or off.
+    m = p A(E theta) x + E b. Without gradients gates are drawn as they are, on or off.
     """
     smooth = torch.is_grad_enabled()
     if side == "input":
-        switches = _drawn_switches(inclusion, x, conv, soft_switch if smooth else torch.bernoulli)
-        return local_reparameterisation((x * switches).to(x.dtype), slab, conv)
+        gates = _drawn_gates(inclusion, x, conv, soft_gate if smooth else torch.bernoulli)
+        return local_reparameterisation((x * gates).to(x.dtype), slab, conv)
     mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
     if smooth:
         chances = _by_channel(inclusion, mean, conv)
     else:
-        chances = _drawn_switches(inclusion, mean, conv, torch.bernoulli)
-    mean, variance = switched_moments(mean, variance, chances)
+        chances = _drawn_gates(inclusion, mean, conv, torch.bernoulli)
+    mean, variance = included_moments(mean, variance, chances)
     if slab.bias is not None:
         mean = mean + _by_channel(slab.bias, mean, conv)
     if slab.bias_variance is not None:
@@ -82,10 +82,10 @@ def gated_reparameterisation(
     return as_half(x, add_noise(mean, variance))
 
 
-def _drawn_switches(
+def _drawn_gates(
     inclusion: Tensor, x: Tensor, conv: Conv | None, draw: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """One draw of each switch per example, the same for all groups, in a shape that goes with x."""
+    """One draw of each gate per example, the same for all groups, in a shape that goes with x."""
     if conv is None:
         return draw(inclusion.expand(_one_position(x, conv)))
     batch, channels, *positions = _one_position(x, conv)

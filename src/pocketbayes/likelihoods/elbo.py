@@ -9,7 +9,7 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import named_posteriors, noise_log_std, require_module, require_tensor
 from pocketbayes.likelihoods.categorical import categorical_nll
 from pocketbayes.likelihoods.gaussian import gaussian_nll
-from pocketbayes.posteriors import Posterior, Shared, tables_with_passes
+from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
 
 LIKELIHOODS = ("categorical", "gaussian")
 
@@ -28,14 +28,14 @@ def kl(model: nn.Module) -> Tensor:
 def total_kl(posteriors: Iterable[Posterior]) -> Tensor:
     """The sum of their KLs, where the first of them is.
 
-    A table that is drawn once for all its weights counts once, with the prior of its first user.
+    A codebook that is drawn once for all its weights counts once, with the prior of its first user.
     """
     counted: set[int] = set()
     terms = []
     for posterior in posteriors:
         if isinstance(posterior, Shared) and not posterior.is_independent:
-            again = id(posterior.table) in counted
-            counted.add(id(posterior.table))
+            again = id(posterior.codebook) in counted
+            counted.add(id(posterior.codebook))
             terms.append(posterior.outlier_kl() if again else posterior.kl())
         else:
             terms.append(posterior.kl())
@@ -56,15 +56,15 @@ class Objective(nn.Module):
         self.model = model
         self.likelihood = likelihood
         self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
-        self.tables = tables_with_passes(model)
+        self.codebooks = codebooks_with_passes(model)
         for posterior in self.posteriors:
             if isinstance(posterior, Shared):
                 _ = posterior.count  # made here, not inside compiled code
 
     def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
-        for table in self.tables:
-            table.begin_pass()
+        for codebook in self.codebooks:
+            codebook.begin_pass()
         output = require_tensor(self.model(x))
         if self.likelihood == "categorical":
             nll, score = categorical_nll(output, y)

@@ -1,6 +1,6 @@
 """The methods: a closed table from name to config."""
 
-from pocketbayes.methods.base import Beginning, Method, Moment, make_points_, unshare_
+from pocketbayes.methods.base import Method, StartContext, StepContext, make_points_, unshare_
 from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
@@ -27,17 +27,17 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "METHODS",
-    "Beginning",
     "DeepEnsemble",
     "Deterministic",
     "ExchangingMethod",
     "MCDropout",
     "MeanField",
     "Method",
-    "Moment",
     "RigL",
     "Sharing",
     "SpikeSlab",
+    "StartContext",
+    "StepContext",
     "Subspace",
     "VariationalDropout",
     "agree_on_state",

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.layers import named_posteriors, replace_posterior
-from pocketbayes.posteriors import as_own, as_point, as_spread
+from pocketbayes.posteriors import as_point, as_random, as_unshared
 
 Gradients = dict[str, Tensor]
-WITHOUT_SWITCHES = (
-    "take the switches out first with fit(model, loader, Deterministic(), epochs=0), which leaves "
-    "what weights are on average"
+WITHOUT_INCLUSION_VARIABLES = (
+    "take the inclusion variables out first with fit(model, loader, Deterministic(), epochs=0), "
+    "which leaves what weights are on average"
 )
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepContext:
     """What a method may use after an optimiser step.
 
     Attributes:
@@ -43,13 +43,13 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class StartContext:
     """What a method may use before the first step, once posteriors are there.
 
     Attributes:
         mean_gradients: runs once over the data and gives, for each posterior by name, the mean
             over batches of the gradient's absolute value at every mean, averaged over processes.
-        memory: tensors to keep for later; see `Moment`.
+        memory: tensors to keep for later; see `StepContext`.
         refresh: estimates the statistics of batch norms, and then the noise of a regression, anew
             on the training data, the same on every process; does nothing if there are none.
     """
@@ -121,10 +121,10 @@ class Method:
         if not any(True for _ in named_posteriors(model)):
             raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
 
-    def begin(self, model: nn.Module, beginning: Beginning) -> None:
+    def begin(self, model: nn.Module, beginning: StartContext) -> None:
         """Follows `start`; may look at the data and replace posteriors."""
 
-    def after_step(self, model: nn.Module, moment: Moment) -> bool:
+    def after_step(self, model: nn.Module, moment: StepContext) -> bool:
         """Follows every optimiser step; returns whether it replaced a parameter."""
         return False
 
@@ -169,21 +169,21 @@ class VariationalMethod(Method):
     def start(self, model: nn.Module) -> None:
         """Gives every deterministic weight a Gaussian to train, and all a Gaussian prior."""
         super().start(model)
-        spread_points_(model, self.std_init)
+        points_to_gaussians_(model, self.std_init)
 
 
 def unshare_(model: nn.Module) -> None:
-    """Gives every weight a mean and std of its own again; an error where weights have switches."""
-    require_no_switches(model, "prune_(model) first, then they are sparse")
+    """Gives every weight a mean and std of its own again; refuses inclusion variables."""
+    require_no_inclusion_variables(model, "prune_(model) first, then they are sparse")
     for name, posterior in list(named_posteriors(model)):
-        replace_posterior(model, name, as_own(posterior))
+        replace_posterior(model, name, as_unshared(posterior))
 
 
-def require_no_switches(model: nn.Module, advice: str) -> None:
-    """An error, with this advice, if weights of the model have switches."""
+def require_no_inclusion_variables(model: nn.Module, advice: str) -> None:
+    """An error, with this advice, if weights of the model have inclusion variables."""
     for name, posterior in named_posteriors(model):
-        if any(True for _ in posterior.switch_parameters()):
-            raise PocketBayesError(f"the weights of {name} have switches: {advice}")
+        if any(True for _ in posterior.inclusion_parameters()):
+            raise PocketBayesError(f"the weights of {name} have inclusion variables: {advice}")
 
 
 def make_points_(model: nn.Module) -> None:
@@ -192,7 +192,7 @@ def make_points_(model: nn.Module) -> None:
         replace_posterior(model, name, as_point(posterior))
 
 
-def spread_points_(model: nn.Module, std: float) -> None:
-    """Turns points into Gaussians of this std around them; see `as_spread`."""
+def points_to_gaussians_(model: nn.Module, std: float) -> None:
+    """Turns points into Gaussians of this std around them; see `as_random`."""
     for name, posterior in list(named_posteriors(model)):
-        replace_posterior(model, name, as_spread(posterior, std))
+        replace_posterior(model, name, as_random(posterior, std))

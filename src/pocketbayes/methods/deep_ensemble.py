@@ -62,7 +62,7 @@ def _require_resets(model: nn.Module) -> None:
         for _, posterior in named_posteriors(model)
     ):
         raise PocketBayesError(
-            "a deep ensemble starts every member afresh, which a sparse, shared or switched "
+            "a deep ensemble starts every member afresh, which a sparse, shared or spike-and-slab "
             "network cannot: train the members one by one, each from a network of its own"
         )
     covered: set[int] = set()

@@ -22,7 +22,7 @@ from pocketbayes.errors import (
     require_truth,
 )
 from pocketbayes.layers import named_posteriors, replace_posterior
-from pocketbayes.methods.base import Method, Moment, unshare_
+from pocketbayes.methods.base import Method, StepContext, unshare_
 from pocketbayes.methods.rows import Row
 from pocketbayes.methods.support import Part, chosen_posteriors, planned_parts
 from pocketbayes.posteriors import STRUCTURES, Packed, Posterior
@@ -158,7 +158,7 @@ class ExchangingMethod(Method):
                 stacklevel=3,
             )
 
-    def after_step(self, model: nn.Module, moment: Moment) -> bool:
+    def after_step(self, model: nn.Module, moment: StepContext) -> bool:
         """Exchanges weights when it is time; returns whether a tensor changed its size."""
         share = self.exchange_fraction(moment.progress)
         if share == 0:

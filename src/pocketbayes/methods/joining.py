@@ -1,4 +1,4 @@
-"""All Gaussians of a network laid end to end, to share one table."""
+"""All Gaussians of a network laid end to end, to share one codebook."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,19 +12,19 @@ from pocketbayes.methods.base import Gradients
 from pocketbayes.methods.processes import agreed
 from pocketbayes.posteriors import Gaussian, Sparse
 
-Own = Gaussian | Sparse
+Unshared = Gaussian | Sparse
 
 
 class Joined(NamedTuple):
     """Means and stds of all weights in a row, and where the weights of each tensor stand in it."""
 
-    posteriors: dict[str, Own]
+    posteriors: dict[str, Unshared]
     mean: Tensor
     std: Tensor
     parts: dict[str, slice]
 
     @classmethod
-    def of(cls, own: dict[str, Own]) -> "Joined":
+    def of(cls, own: dict[str, Unshared]) -> "Joined":
         """The same on every process; weights that are not finite are refused."""
         mean, std = (
             agreed(torch.cat([t.detach().float().reshape(-1) for t in tensors]))
@@ -40,7 +40,7 @@ class Joined(NamedTuple):
         for name, part in self.parts.items():
             if not (self.mean[part].isfinite().all() and self.std[part].isfinite().all()):
                 raise PocketBayesError(
-                    f"{name} has weights that are not finite, which cannot share a table: train "
+                    f"{name} has weights that are not finite, which cannot share a codebook: train "
                     "the model again, or go back to an earlier file"
                 )
 

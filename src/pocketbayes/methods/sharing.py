@@ -1,4 +1,4 @@
-"""Stochastic weight sharing: all weights look into one small table of Gaussians."""
+"""Stochastic weight sharing: all weights look into one small codebook of Gaussians."""
 
 import math
 from collections.abc import Sequence
@@ -15,29 +15,29 @@ from pocketbayes.errors import (
     require_truth,
 )
 from pocketbayes.layers import named_posteriors, replace_posterior
-from pocketbayes.methods.base import Beginning, Method, VariationalMethod, unshare_
-from pocketbayes.methods.joining import Joined, Own
+from pocketbayes.methods.base import Method, StartContext, VariationalMethod, unshare_
+from pocketbayes.methods.joining import Joined, Unshared
 from pocketbayes.methods.mean_field import MeanField
 from pocketbayes.methods.processes import agreed, agreed_object
 from pocketbayes.posteriors import (
     DRAWS,
     Blends,
+    Codebook,
     Gaussian,
+    Outliers,
     Shared,
     Sparse,
     Support,
-    Table,
-    Whole,
     is_trainable,
 )
 from pocketbayes.sharing import (
     ENTRY_BITS,
     MERGES,
-    Codebook,
+    CodebookEntries,
     Plan,
     Rules,
-    bits_of_whole,
     nearest_entries,
+    outlier_bits,
     planned_codebook,
     planned_mixture,
     planned_to_fit,
@@ -48,15 +48,15 @@ OBJECTIVES = ("mixture", "rate_distortion")
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing(VariationalMethod):
-    """Stochastic weight sharing (Lin et al. 2025): one table of Gaussians for a whole network.
+    """Stochastic weight sharing (Lin et al. 2025): one codebook of Gaussians for a whole network.
 
-    Fits a mixture to the (mean, std) of all weights, gives each weight an entry of the table that
-    comes of it, keeps outliers whole, blends those between two entries, and trains the table and
-    the outliers. Meant for a model that has been trained by `MeanField` or `Subspace`, whose zeros
+    Fits a mixture to the (mean, std) of all weights, gives each weight an entry of the resulting
+    codebook, keeps outliers as they are, blends those between two entries, and trains codebook and
+    outliers. Meant for a model that has been trained by `MeanField` or `Subspace`, whose zeros
     stay zero; `pretrain_epochs` trains it first, for one that comes from a deterministic network.
 
     Attributes:
-        components: entries of the table at most. The paper: 2,000 and 6,000.
+        components: entries of the codebook at most. The paper: 2,000 and 6,000.
         objective: "mixture" (the paper's), or "rate_distortion": each weight takes the entry of
             least KL(entry || q) - rate log share, so that the file gets small; no blends.
         draw: "independent" (each weight its own draw), or "shared" (one draw per entry and pass:
@@ -77,15 +77,15 @@ class Sharing(VariationalMethod):
         merge_variance: the same of the components' variance. The paper gives no value.
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
         target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
-            weights of an ideal code (each tensor's labels at their entropy, outliers, the table)
+            weights of an ideal code (each tensor's labels at their entropy, outliers, the codebook)
             fit; overrides `rate`. It is filled, not only kept to. The file has besides it the
             places of sparse weights, all that is deterministic, and a description;
             after `reassign_every` the code may be a little larger.
         reassign_every: epochs after which each weight goes to the entry that is now nearest to
             what it was before sharing; 0: never.
         refresh_norms: estimate the statistics of batch norms, and the noise of a regression, anew
-            once the table is in place, on at most 200 batches: sharing moves what reaches them. A
-            noise that is frozen stays as it is.
+            once the codebook is in place, on at most 200 batches: sharing moves what reaches them.
+            A noise that is frozen stays as it is.
         pretrain_epochs: epochs of mean-field VI before sharing, on top of `epochs`.
         pretrain_lr: learning rate of means there.
         pretrain_std_lr: learning rate of log-stds there.
@@ -156,8 +156,8 @@ class Sharing(VariationalMethod):
         unshare_(model)
         super().start(model)
 
-    def begin(self, model: nn.Module, beginning: Beginning) -> None:
-        """Puts one table in place of all Gaussians that learn."""
+    def begin(self, model: nn.Module, beginning: StartContext) -> None:
+        """Puts one codebook in place of all Gaussians that learn."""
         own = {
             name: q
             for name, q in named_posteriors(model)
@@ -172,10 +172,10 @@ class Sharing(VariationalMethod):
         room = self._leaving_room(len(padding), len(mean))
         plan = room.planned(mean, std, gradient, list(joined.parts.values()))
         plan = agreed_object(plan.on(torch.device("cpu"))).on(mean.device)
-        plan = plan.keeping_whole(padding)
-        table = _table(plan, next(iter(own.values())).mean, self.draw)
+        plan = plan.keeping_as_outliers(padding)
+        codebook = _codebook(plan, next(iter(own.values())).mean, self.draw)
         for name, q in own.items():
-            replace_posterior(model, name, _shared(q, table, plan, joined.parts[name]))
+            replace_posterior(model, name, _shared(q, codebook, plan, joined.parts[name]))
         if self.reassign_every:
             rate = torch.tensor(plan.rate, dtype=torch.float64)
             beginning.memory.update(mean=mean, std=std, rate=rate)
@@ -186,7 +186,7 @@ class Sharing(VariationalMethod):
         """The same with what is left of `target_bytes` beside weights that must stay whole."""
         if self.target_bytes is None or whole == 0:
             return self
-        taken = math.ceil(whole * bits_of_whole(weights) / 8)
+        taken = math.ceil(whole * outlier_bits(weights) / 8)
         if self.target_bytes - taken < ENTRY_BITS // 8:
             raise PocketBayesError(
                 f"target_bytes={self.target_bytes} is too little: the padding rows of embeddings, "
@@ -205,7 +205,7 @@ class Sharing(VariationalMethod):
         gradient: Tensor | None = None,
         parts: Sequence[slice] = (),
     ) -> Plan:
-        """The table for these weights, and what each of them is in it; `parts` are the tensors."""
+        """The codebook for these weights and what each is in it; `parts` are the tensors."""
         if self.objective == "mixture":
             return planned_mixture(mean, std, gradient, self.rules())
         if self.target_bytes is not None:
@@ -229,7 +229,7 @@ class Sharing(VariationalMethod):
         sizes = [sum(q.num_active for q in group) for group in groups]
         means, stds = (torch.split(memory[name], sizes) for name in ("mean", "std"))
         found = [
-            nearest_entries(mean, std, _codebook(group), rate)
+            nearest_entries(mean, std, _entries_of(group), rate)
             for group, mean, std in zip(groups, means, stds, strict=True)
         ]
         labels = torch.split(agreed(torch.cat(found)), [q.num_active for q in shared])
@@ -237,30 +237,30 @@ class Sharing(VariationalMethod):
             q.relabel_(label)
 
 
-def _codebook(shared: Sequence[Shared]) -> Codebook:
-    """The table as it is now, with the shares that its entries have in these tensors."""
-    table = shared[0].table
+def _entries_of(shared: Sequence[Shared]) -> CodebookEntries:
+    """The codebook as it is now, with the shares that its entries have in these tensors."""
+    codebook = shared[0].codebook
     count = torch.stack([q.count for q in shared]).double().sum(0).clamp(min=1e-3)
-    arrays = [table.mean.double(), (2 * table.log_std.double()).exp(), count / count.sum()]
-    return Codebook(*(array.detach().cpu().numpy() for array in arrays))
+    arrays = [codebook.mean.double(), (2 * codebook.log_std.double()).exp(), count / count.sum()]
+    return CodebookEntries(*(array.detach().cpu().numpy() for array in arrays))
 
 
-def _table(plan: Plan, like: Tensor, draw: str) -> Table:
+def _codebook(plan: Plan, like: Tensor, draw: str) -> Codebook:
     mean, std = (torch.from_numpy(array).to(like.device, like.dtype) for array in plan[:2])
-    return Table(mean, std.log(), draw)
+    return Codebook(mean, std.log(), draw)
 
 
-def _shared(own: Own, table: Table, plan: Plan, part: slice) -> Shared:
+def _shared(own: Unshared, codebook: Codebook, plan: Plan, part: slice) -> Shared:
     """One tensor's share of the plan."""
     outlier, blend = (_inside(place, part) for place in (plan.outlier, plan.blend))
-    whole, like = plan.outlier[outlier] - part.start, table.mean
-    outliers = Whole(whole, *(t.detach().reshape(-1)[whole] for t in (own.mean, own.log_std)))
+    whole, like = plan.outlier[outlier] - part.start, codebook.mean
+    outliers = Outliers(whole, *(t.detach().reshape(-1)[whole] for t in (own.mean, own.log_std)))
     blends = Blends(
         plan.blend[blend] - part.start, plan.blend_label[blend], plan.blend_share[blend].to(like)
     )
     label = plan.label[part].clone()
     support = Support(own.index.clone(), own.structure) if isinstance(own, Sparse) else None
-    return Shared(table, label, own.shape, own.prior_std.clone(), outliers, blends, support)
+    return Shared(codebook, label, own.shape, own.prior_std.clone(), outliers, blends, support)
 
 
 def _inside(places: Tensor, part: slice) -> Tensor:

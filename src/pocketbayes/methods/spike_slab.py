@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_choice, require_number, require_truth
 from pocketbayes.layers import named_posteriors, owners_of, replace_posterior
-from pocketbayes.methods.base import WITHOUT_SWITCHES, Moment, VariationalMethod
+from pocketbayes.methods.base import WITHOUT_INCLUSION_VARIABLES, StepContext, VariationalMethod
 from pocketbayes.posteriors import (
     GRANULARITIES,
     LEAST_INCLUSION,
@@ -17,13 +17,13 @@ from pocketbayes.posteriors import (
     NarrowSpike,
     Packed,
     Posterior,
-    as_own,
+    as_unshared,
     at_least_single,
     is_trainable,
     log_odds_of,
     stationary_log_odds,
 )
-from pocketbayes.posteriors import SpikeSlab as Switched
+from pocketbayes.posteriors import SpikeSlab as SpikeSlabPosterior
 
 _MOVED = "beta of the last move"  # in the memory, whose other names are those of posteriors
 _WEIGHT = ", weight of the mean"  # behind such a name
@@ -31,37 +31,38 @@ _WEIGHT = ", weight of the mean"  # behind such a name
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeSlab(VariationalMethod):
-    """Spike-and-slab VI (Saha et al. 2024): a switch in front of each weight, input or output.
+    """Spike-and-slab VI (Saha et al. 2024): learns which weights are there at all.
 
     Minimises E_q[-log p(D | w)] + beta [p KL(slab || prior) + KL(Bern(p) || Bern(inclusion))],
     means and stds by gradients, each p by damped steps towards its closed-form optimum
     logit p = logit inclusion - KL + gain / beta. `prune_` then drops what is off.
 
     Attributes:
-        inclusion: prior probability that a switch is on; at least 6.2e-6, the least that
-            log-odds, which stay within 12, can hold.
-        granularity: what has a switch: "weight", "input" (a feature, or channel: selects features)
-            or "output" (a unit, or filter: makes the network smaller). Biases go one by one; an
-            input of an Embedding is a row.
-        layers: "all", or "first": only the first layer that has a posterior has switches, which
-            with granularity="input" chooses among features and leaves the network as it is.
-        spike: what a weight is with its switch off: "dirac" (0), or "gaussian": only its prior is
-            narrow, and `prune_` makes it 0. The optimum of p then is that of the prior alone,
-            logit p = logit inclusion + KL(q || spike) - KL(q || slab).
+        inclusion: prior probability that an inclusion variable is on; at least 6.2e-6, the least
+            that log-odds, which stay within 12, can hold.
+        granularity: what has an inclusion variable: "weight", "input" (a feature, or channel:
+            selects features) or "output" (a unit, or filter: makes the network smaller). Biases go
+            one by one; an input of an Embedding is a row.
+        layers: "all", or "first": only the first layer that has a posterior has inclusion
+            variables, which with granularity="input" chooses among features and leaves the network
+            as it is.
+        spike: what a weight is with its inclusion variable off: "dirac" (0), or "gaussian": only
+            its prior is narrow, and `prune_` makes it 0. The optimum of p then is that of the prior
+            alone, logit p = logit inclusion + KL(q || spike) - KL(q || slab).
         spike_scale: std of the gaussian spike, as a share of the slab's.
-        initial_inclusion: probability that a switch is on at first. None: 0.98, and 0.5 with
-            spike="gaussian", whose weights would spread over the slab while p is near 1, which
-            then is reason enough for p to stay there.
-        optimum: how the optimum of a switch is found: "gradient", by logit inclusion - KL + gain /
-            beta with the gain's gradient, averaged over batches; or "density", by logit
+        initial_inclusion: probability that an inclusion variable is on at first. None: 0.98, and
+            0.5 with spike="gaussian", whose weights would spread over the slab while p is near 1,
+            which then is reason enough for p to stay there.
+        optimum: how the optimum of an inclusion variable is found: "gradient", by logit inclusion -
+            KL + gain / beta with the gain's gradient, averaged over batches; or "density", by logit
             inclusion + log slab(0) - log q(0): without noise, and the same where the loss is
             quadratic, so for networks that fit already; of inputs and outputs it leaves out how
             their weights act together. A gaussian spike has an optimum of its own.
-        hold: share of training before switches move; the network must fit first.
-        step: part of the way to its optimum that a switch goes in one optimiser step.
+        hold: share of training before inclusion variables move; the network must fit first.
+        step: part of the way to its optimum that an inclusion variable goes in one optimiser step.
         averaging: weight of the past in the running mean of optima.
         learn_inclusion: set the prior probability to the mean of all p, after every epoch once
-            switches move: not while `hold` lasts.
+            inclusion variables move: not while `hold` lasts.
     """
 
     inclusion: float = 0.1
@@ -95,53 +96,57 @@ class SpikeSlab(VariationalMethod):
 
     @property
     def _at_first(self) -> float:
-        """Probability that a switch is on at first."""
+        """Probability that an inclusion variable is on at first."""
         if self.initial_inclusion is not None:
             return self.initial_inclusion
         return 0.5 if self.spike == "gaussian" else 0.98
 
     def start(self, model: nn.Module) -> None:
-        """Puts a switch in front of every Gaussian that learns; an error changes nothing."""
+        """Gives every Gaussian that learns its inclusion variables; an error changes nothing."""
         chosen = [name for name, _ in named_posteriors(model)]
         if self.layers == "first":
             matrices = [name for name, q in named_posteriors(model) if len(q.shape) > 1]
             chosen = (matrices or chosen)[:1]
         for name, q in named_posteriors(model):
-            self._require_fit(model, name, as_own(q), name in chosen)
-        if chosen and not any(is_trainable(as_own(q)) for _, q in named_posteriors(model)):
-            raise PocketBayesError("no weight learns, so there is nothing to switch: unfreeze some")
+            self._require_fit(model, name, as_unshared(q), name in chosen)
+        if chosen and not any(is_trainable(as_unshared(q)) for _, q in named_posteriors(model)):
+            raise PocketBayesError(
+                "no weight learns, so there is nothing to include: unfreeze some"
+            )
         super().start(model)
         for name, q in list(named_posteriors(model)):
-            q = as_own(q)
-            if name in chosen and isinstance(q, Switched):
+            q = as_unshared(q)
+            if name in chosen and isinstance(q, SpikeSlabPosterior):
                 self._take_over_(q)
             elif name in chosen and isinstance(q, Gaussian) and is_trainable(q):
-                replace_posterior(model, name, self._switched(q, *self._layout(model, name, q)))
+                replace_posterior(
+                    model, name, self._with_inclusion_variables(q, *self._layout(model, name, q))
+                )
 
     def _require_fit(self, model: nn.Module, name: str, q: Posterior, chosen: bool) -> None:
         """An error if this posterior cannot be trained so."""
-        if not chosen and isinstance(q, Switched):
+        if not chosen and isinstance(q, SpikeSlabPosterior):
             raise PocketBayesError(
-                f'{name} has switches of an earlier run, which layers="first" would leave as they '
-                f'are: say layers="all", or {WITHOUT_SWITCHES}'
+                f'{name} has inclusion variables of an earlier run, which layers="first" would '
+                f'leave as they are: say layers="all", or {WITHOUT_INCLUSION_VARIABLES}'
             )
         if chosen and isinstance(q, Packed):
             raise PocketBayesError(
                 f"{name} is sparse already: spike-and-slab decides that itself, so start from a "
                 "dense model, or train this one on with MeanField"
             )
-        if chosen and isinstance(q, Switched):
-            kind = NarrowSpike if self.spike == "gaussian" else Switched
+        if chosen and isinstance(q, SpikeSlabPosterior):
+            kind = NarrowSpike if self.spike == "gaussian" else SpikeSlabPosterior
             if type(q) is not kind or (q.granularity, q.axis) != self._layout(model, name, q):
                 raise PocketBayesError(
-                    f"{name} has switches of another spike or granularity: train on with those, or "
-                    f"{WITHOUT_SWITCHES}"
+                    f"{name} has inclusion variables of another spike or granularity: train on "
+                    f"with those, or {WITHOUT_INCLUSION_VARIABLES}"
                 )
         elif chosen and is_trainable(q):
             self._layout(model, name, q)
         elif self.layers == "first" and chosen:
             raise PocketBayesError(
-                f"{name}, the first layer's, does not learn, so it can have no switches: "
+                f"{name}, the first layer's, does not learn, so it has no inclusion variables: "
                 'unfreeze it, or say layers="all"'
             )
 
@@ -151,17 +156,17 @@ class SpikeSlab(VariationalMethod):
         if self.layers == "first" and self.granularity == "input" and not is_one_way:
             raise PocketBayesError(
                 f"{name} reads the inputs in one direction only, and those of the other would stay "
-                'without switches: use a layer of one direction, or say layers="all"'
+                'without inclusion variables: use a layer of one direction, or say layers="all"'
             )
 
-    def _take_over_(self, q: Switched) -> None:
-        """Gives switches of an earlier run this one's prior; they stand where they stood."""
+    def _take_over_(self, q: SpikeSlabPosterior) -> None:
+        """Gives inclusion variables of an earlier run this one's prior; their p stays."""
         q.prior_log_odds.fill_(log_odds_of(self.inclusion))
         if isinstance(q, NarrowSpike):
             q.spike_std.copy_(self.spike_scale * q.prior_std)
 
     def _layout(self, model: nn.Module, name: str, q: Posterior) -> tuple[str, int]:
-        """What a tensor's switches are for, and the axis that they lie along."""
+        """What a tensor's inclusion variables are for, and the axis that they lie along."""
         if self.granularity == "weight" or len(q.shape) < 2:
             return "weight", 0
         owners = owners_of(model, name)
@@ -170,11 +175,13 @@ class SpikeSlab(VariationalMethod):
         if len(axes) > 1:
             raise PocketBayesError(
                 f"{name} is tied to a layer whose inputs are this one's outputs, so it has no "
-                f'switches of each {self.granularity}: say granularity="weight", or untie them'
+                f'gate for each {self.granularity}: say granularity="weight", or untie them'
             )
         return self.granularity, axes.pop()
 
-    def _switched(self, q: Gaussian, granularity: str, axis: int) -> Switched:
+    def _with_inclusion_variables(
+        self, q: Gaussian, granularity: str, axis: int
+    ) -> SpikeSlabPosterior:
         mean = q.mean.detach()
         groups = mean.shape if granularity == "weight" else mean.shape[axis : axis + 1]
         wide = at_least_single(mean.dtype)
@@ -184,17 +191,17 @@ class SpikeSlab(VariationalMethod):
         made = (q.mean, log_std, log_odds, slab, prior, granularity, axis)
         if self.spike == "gaussian":
             return NarrowSpike(*made, spike_std=self.spike_scale * slab)
-        return Switched(*made)
+        return SpikeSlabPosterior(*made)
 
     @torch.no_grad()
-    def after_step(self, model: nn.Module, moment: Moment) -> bool:
-        """Moves every switch towards its optimum; none of them belongs to an optimiser."""
+    def after_step(self, model: nn.Module, moment: StepContext) -> bool:
+        """Moves every p towards its optimum; none of them belongs to an optimiser."""
         beta = self.kl_weight(moment.progress)
         moves = moment.progress >= self.hold and beta > 0
         if moves:
             moment.memory[_MOVED] = torch.tensor(beta)
         for name, q in named_posteriors(model):
-            if isinstance(q, Switched) and q.log_odds.grad is not None:
+            if isinstance(q, SpikeSlabPosterior) and q.log_odds.grad is not None:
                 slope, q.log_odds.grad = q.log_odds.grad, None
                 if moves:
                     best = self._best(name, q, slope.mul_(moment.dataset_size), beta, moment.memory)
@@ -202,7 +209,12 @@ class SpikeSlab(VariationalMethod):
         return False
 
     def _best(
-        self, name: str, q: Switched, slope: Tensor, beta: float, memory: dict[str, Tensor]
+        self,
+        name: str,
+        q: SpikeSlabPosterior,
+        slope: Tensor,
+        beta: float,
+        memory: dict[str, Tensor],
     ) -> Tensor:
         """The optimum of the log-odds, as far as it is known by now."""
         if isinstance(q, NarrowSpike):
@@ -228,11 +240,11 @@ class SpikeSlab(VariationalMethod):
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
         """Sets the prior to the mean of all p, if it is to be learned."""
-        found = [q for _, q in named_posteriors(model) if isinstance(q, Switched)]
+        found = [q for _, q in named_posteriors(model) if isinstance(q, SpikeSlabPosterior)]
         if not self.learn_inclusion or not found or _MOVED not in memory:
             return
-        switches = torch.cat([q.inclusion.flatten() for q in found])
-        log_odds = torch.logit(switches.mean().clamp(1e-5, 1 - 1e-5))
+        inclusions = torch.cat([q.inclusion.flatten() for q in found])
+        log_odds = torch.logit(inclusions.mean().clamp(1e-5, 1 - 1e-5))
         for q in found:
             q.prior_log_odds.copy_(log_odds)
 

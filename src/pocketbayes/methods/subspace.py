@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import require_choice, require_number
 from pocketbayes.layers import named_posteriors
-from pocketbayes.methods.base import VariationalMethod, spread_points_
+from pocketbayes.methods.base import VariationalMethod, points_to_gaussians_
 from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.posteriors import Gaussian, Packed, Posterior, Sparse
 from pocketbayes.sparsity import CRITERIA
@@ -39,7 +39,7 @@ class Subspace(ExchangingMethod, VariationalMethod):
 
     def prepare_(self, model: nn.Module) -> None:
         """Gives every deterministic weight a Gaussian to train."""
-        spread_points_(model, self.std_init)
+        points_to_gaussians_(model, self.std_init)
 
     def ranks_across(self, model: nn.Module) -> bool:
         """Yes once stds have been trained: before, the criterion only sees initial scales."""

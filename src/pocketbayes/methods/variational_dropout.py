@@ -7,12 +7,12 @@ from torch import nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import named_posteriors, replace_posterior
 from pocketbayes.methods.base import (
-    WITHOUT_SWITCHES,
+    WITHOUT_INCLUSION_VARIABLES,
     VariationalMethod,
-    require_no_switches,
+    require_no_inclusion_variables,
     unshare_,
 )
-from pocketbayes.posteriors import Gaussian, Packed, as_log_uniform, as_own, is_trainable
+from pocketbayes.posteriors import Gaussian, Packed, as_log_uniform, as_unshared, is_trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class VariationalDropout(VariationalMethod):
 
     def start(self, model: nn.Module) -> None:
         """Puts the prior on every Gaussian that learns and has two axes or more, or on none."""
-        require_no_switches(model, WITHOUT_SWITCHES)
+        require_no_inclusion_variables(model, WITHOUT_INCLUSION_VARIABLES)
         for name, q in named_posteriors(model):
-            if isinstance(as_own(q), Packed):
+            if isinstance(as_unshared(q), Packed):
                 raise PocketBayesError(
                     f"{name} is sparse already: variational dropout decides that itself, so start "
                     "from a dense model"

@@ -1,14 +1,14 @@
 """The families of posteriors: a closed table, so that a file never names a class."""
 
 from pocketbayes.posteriors.base import Posterior
-from pocketbayes.posteriors.codebook import DRAWS, Table, passes_of, tables_with_passes
+from pocketbayes.posteriors.codebook import DRAWS, Codebook, codebooks_with_passes, passes_of
 from pocketbayes.posteriors.conversions import (
     as_dense,
     as_log_uniform,
-    as_own,
     as_packed,
     as_point,
-    as_spread,
+    as_random,
+    as_unshared,
     is_trainable,
     thinned,
 )
@@ -17,15 +17,15 @@ from pocketbayes.posteriors.inclusion import (
     LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
     MOST_LOG_ODDS,
+    included_moments,
     log_odds_of,
-    soft_switch,
+    soft_gate,
     stationary_log_odds,
-    switched_moments,
 )
 from pocketbayes.posteriors.joint_draw import JointDraw, joint_draws
 from pocketbayes.posteriors.log_uniform import LogUniform
 from pocketbayes.posteriors.packed import Packed
-from pocketbayes.posteriors.parts import Blends, Support, Whole
+from pocketbayes.posteriors.parts import Blends, Outliers, Support
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.randomness import (
     inside_vmap,
@@ -60,10 +60,12 @@ __all__ = [
     "MOST_LOG_ODDS",
     "STRUCTURES",
     "Blends",
+    "Codebook",
     "Gaussian",
     "JointDraw",
     "LogUniform",
     "NarrowSpike",
+    "Outliers",
     "Packed",
     "Point",
     "Posterior",
@@ -72,15 +74,15 @@ __all__ = [
     "SparsePoint",
     "SpikeSlab",
     "Support",
-    "Table",
-    "Whole",
     "as_dense",
     "as_log_uniform",
-    "as_own",
     "as_packed",
     "as_point",
-    "as_spread",
+    "as_random",
+    "as_unshared",
     "at_least_single",
+    "codebooks_with_passes",
+    "included_moments",
     "inside_vmap",
     "is_repeated",
     "is_trainable",
@@ -94,10 +96,8 @@ __all__ = [
     "remembered",
     "repeated_input",
     "seed_everything",
-    "soft_switch",
+    "soft_gate",
     "stationary_log_odds",
-    "switched_moments",
-    "tables_with_passes",
     "thinned",
     "to_units",
     "unit_layout",

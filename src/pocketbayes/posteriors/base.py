@@ -11,7 +11,7 @@ from pocketbayes.errors import PocketBayesError, require_number
 
 
 class Gate(NamedTuple):
-    """Switches of whole inputs or outputs of a layer: how likely each is on, and which side."""
+    """Gates of whole inputs or outputs of a layer: how likely each is on, and which side."""
 
     inclusion: Tensor
     side: str
@@ -57,7 +57,7 @@ class Posterior(nn.Module, ABC):
 
     @property
     def gate(self) -> Gate | None:
-        """Switches that whole inputs or outputs of the layer go through; None: there are none."""
+        """Gates that whole inputs or outputs of the layer go through; None: there are none."""
         return None
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Posterior(nn.Module, ABC):
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that live on a log-std scale and want a learning rate of their own."""
 
-    def switch_parameters(self) -> Iterator[nn.Parameter]:
+    def inclusion_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that no optimiser moves: a method has an update of its own for them."""
         return iter(())
 

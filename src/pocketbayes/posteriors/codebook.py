@@ -1,4 +1,4 @@
-"""The table of Gaussians that the weights of a whole network share."""
+"""The codebook of Gaussians that the weights of a whole network share."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +14,10 @@ from pocketbayes.posteriors.gaussian import noisy, reparameterised
 from pocketbayes.posteriors.randomness import inside_vmap
 
 DRAWS = ("independent", "shared")
-_COPIES = 32  # of the table on a GPU, where gradients of one entry would queue up
+_COPIES = 32  # of the codebook on a GPU, where gradients of one entry would queue up
 
 
-class Table(nn.Module):
+class Codebook(nn.Module):
     """Entries N(mean_k, exp(log_std_k)^2), one object for all posteriors that look into it.
 
     With `draw="shared"` an entry is drawn once in a pass of the network, for all its weights. A
@@ -76,7 +76,7 @@ class Table(nn.Module):
         return self._drawn[1]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
-        """Moves or converts the table; draws of what it was are forgotten."""
+        """Moves or converts the codebook; draws of what it was are forgotten."""
         self.begin_pass()
         return super()._apply(*args, **kwargs)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -85,22 +85,22 @@ class Table(nn.Module):
         return self.__dict__ | {"_drawn": None, "_asked": set()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """The same in another process, where no table may have been made yet."""
+        """The same in another process, where no codebook may have been made yet."""
         if state["draw"] == "shared":
             _keep_passes_from_compilers()
         super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def arrays(self) -> dict[str, Tensor]:
-        """What determines the table."""
+        """What determines the codebook."""
         return {"mean": self.mean.detach(), "log_std": self.log_std.detach(), "draw": self.code}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
-        """The table with copies of these arrays, if they fit."""
+        """The codebook with copies of these arrays, if they fit."""
         mean, log_std, code = (arrays[name] for name in cls.array_names)
         require_real_arrays(mean, log_std)
         if mean.dim() != 1 or len(mean) == 0:
-            raise PocketBayesError("a table is a list of at least one entry")
+            raise PocketBayesError("a codebook is a list of at least one entry")
         if code.dtype != torch.int64 or code.dim() or not 0 <= int(code) < len(DRAWS):
             raise PocketBayesError(f"draw must be a number from 0 to {len(DRAWS) - 1}")
         return cls(mean.clone(), log_std.clone(), DRAWS[int(code)])
@@ -112,7 +112,7 @@ class Table(nn.Module):
         self.begin_pass()
         mean, code = (state_dict.get(prefix + name) for name in ("mean", "code"))
         if isinstance(code, Tensor) and int(code) != int(self.code):
-            others[-1].append(f"{prefix[:-1]} is a table with another draw than {self.draw!r}")
+            others[-1].append(f"{prefix[:-1]} is a codebook with another draw than {self.draw!r}")
             return
         if isinstance(mean, Tensor) and mean.shape != self.mean.shape and mean.dim() == 1:
             for name, old in list(self.named_parameters()):
@@ -128,8 +128,8 @@ def _keep_passes_from_compilers() -> None:
     As a decorator in the class this would import torch's compiler along with the library.
     """
     for name in ("begin_pass", "_pass"):
-        kept = torch.compiler.disable(getattr(Table, name))  # type: ignore[no-untyped-call]
-        setattr(Table, name, kept)
+        kept = torch.compiler.disable(getattr(Codebook, name))  # type: ignore[no-untyped-call]
+        setattr(Codebook, name, kept)
 
 
 def _version(parameter: Tensor) -> int:
@@ -140,8 +140,8 @@ def _version(parameter: Tensor) -> int:
 def looked_up(values: Tensor, label: Tensor) -> Tensor:
     """values[label]; its gradient is the sum over each entry's weights.
 
-    On a GPU the sum goes through copies of the table: millions of weights that add to one address
-    would wait for each other.
+    On a GPU the sum goes through copies of the codebook: millions of weights that add to one
+    address would wait for each other.
     """
     if not (values.is_cuda and values.requires_grad and torch.is_grad_enabled()):
         return values.index_select(0, label)
@@ -156,16 +156,16 @@ def overwritten(values: Tensor, place: Tensor, new: Tensor) -> Tensor:
     return values.index_copy_(0, place, new)
 
 
-def tables_with_passes(model: nn.Module) -> tuple[Table, ...]:
-    """The tables of a model that are drawn once in a pass."""
-    return tuple(m for m in model.modules() if isinstance(m, Table) and m.draw == "shared")
+def codebooks_with_passes(model: nn.Module) -> tuple[Codebook, ...]:
+    """The codebooks of a model that are drawn once in a pass."""
+    return tuple(m for m in model.modules() if isinstance(m, Codebook) and m.draw == "shared")
 
 
 @contextmanager
 def passes_of(model: nn.Module) -> Iterator[None]:
-    """Afterwards no table remembers a draw of the passes inside."""
+    """Afterwards no codebook remembers a draw of the passes inside."""
     try:
         yield
     finally:
-        for table in tables_with_passes(model):
-            table.begin_pass()
+        for codebook in codebooks_with_passes(model):
+            codebook.begin_pass()

@@ -21,7 +21,7 @@ Kind = TypeVar("Kind", bound=Posterior)
 
 def as_point(posterior: Posterior) -> Posterior:
     """The posterior's mean with no noise; a sparse one on the same support."""
-    posterior = as_own(posterior)
+    posterior = as_unshared(posterior)
     if isinstance(posterior, Sparse):
         q = posterior
         mean = q.mean.detach().clone()
@@ -32,7 +32,7 @@ def as_point(posterior: Posterior) -> Posterior:
     return Point(mean, float(posterior.prior_std))
 
 
-def as_own(posterior: Posterior) -> Posterior:
+def as_unshared(posterior: Posterior) -> Posterior:
     """A mean and std for each weight that shared them; a blend gets those of its mixture."""
     if not isinstance(posterior, Shared):
         return posterior
@@ -46,7 +46,7 @@ def as_own(posterior: Posterior) -> Posterior:
     return Sparse(q.index.clone(), mean, log_std, q.shape, prior, q.structure, learns)
 
 
-def as_spread(posterior: Posterior, std: float) -> Posterior:
+def as_random(posterior: Posterior, std: float) -> Posterior:
     """A point with this std around it, a sparse one on its support; Gaussian priors throughout."""
     if isinstance(posterior, Point):
         return Gaussian.around(posterior.mean, std, float(posterior.prior_std))
@@ -92,11 +92,12 @@ def as_packed(dense: Gaussian | Point, index: Tensor, structure: str) -> Packed:
 
 
 def thinned(posterior: Posterior, keep: Tensor) -> Posterior:
-    """What is left when only some units stay; dense if all weights do, and without switches.
+    """What is left when only some units stay; dense if all do, without inclusion variables.
 
     Args:
-        posterior: of a Gaussian or a point, sparse or not, or with switches.
-        keep: a flat mask of the units that are there: weights, units of a sparse tensor, switches.
+        posterior: of a Gaussian or a point, sparse or not, or with inclusion variables.
+        keep: a flat mask of the units that are there: weights, units of a sparse tensor, inclusion
+        variables.
     """
     q = posterior
     if isinstance(q, Packed):

@@ -1,7 +1,7 @@
 """Whether a weight is there at all: the mathematics of spike-and-slab posteriors.
 
-Pure functions. A group of weights shares one switch gamma ~ Bernoulli(p), p = sigmoid(log_odds);
-with the switch on, each weight theta is Gaussian, with it off 0.
+Pure functions. A group of weights shares one inclusion variable gamma ~ Bernoulli(p), p =
+sigmoid(log_odds); with the inclusion variable on, each weight theta is Gaussian, with it off 0.
 """
 
 from math import exp, log
@@ -14,7 +14,7 @@ from pocketbayes.posteriors.randomness import normal_like
 
 MOST_LOG_ODDS = 12.0
 LEAST_INCLUSION = 1 / (1 + exp(MOST_LOG_ODDS))
-# Of switches that are drawn in training: the noise in their optima grows like 1 / (p (1 - p)).
+# Of gates, which training draws: the noise in their optima grows like 1 / (p (1 - p)).
 MOST_DRAWN_LOG_ODDS = 5.0
 _MOST_LOG_PRECISION = 40.0  # its square still is a float32
 
@@ -26,13 +26,13 @@ def bernoulli_kl(log_odds: Tensor, prior_log_odds: Tensor) -> Tensor:
     return (apart + F.softplus(prior_log_odds) - F.softplus(log_odds)).clamp_min(0)
 
 
-def switched_moments(mean: Tensor, variance: Tensor, inclusion: Tensor) -> tuple[Tensor, Tensor]:
+def included_moments(mean: Tensor, variance: Tensor, inclusion: Tensor) -> tuple[Tensor, Tensor]:
     """E and Var of gamma theta: p m and p v + p (1 - p) m^2."""
     return inclusion * mean, inclusion * variance + inclusion * (1 - inclusion) * mean.square()
 
 
-def soft_switch(inclusion: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """P + sqrt(p (1 - p)) eps: the mean and variance of a switch, with a derivative in p."""
+def soft_gate(inclusion: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """P + sqrt(p (1 - p)) eps: the mean and variance of a gate, with a derivative in p."""
     if generator is None:
         noise = normal_like(inclusion)
     else:
@@ -49,7 +49,7 @@ def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
     p (1 - p) [KL + a - b - gain / beta]; so it is a - slope / (p (1 - p)).
 
     Args:
-        log_odds: of the switches, a.
+        log_odds: of the inclusion variables, a.
         slope: d(-ELBO / beta) / da.
     """
     on = torch.sigmoid(log_odds.clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS))
@@ -60,14 +60,14 @@ def stationary_log_odds(log_odds: Tensor, slope: Tensor) -> Tensor:
 def density_ratio(mean: Tensor, log_std: Tensor, slab_std: Tensor) -> Tensor:
     """log slab(0) - log q(0) = mean^2 / (2 std^2) + log std - log slab_std, of each weight.
 
-    The gain of a switch less its KL, wherever q is the best Gaussian and the loss quadratic (Dickey
-    1971): how much less likely 0 became by looking at the data.
+    The gain of an inclusion variable less its KL, wherever q is the best Gaussian and the loss
+    quadratic (Dickey 1971): how much less likely 0 became by looking at the data.
     """
     signal = mean * torch.exp((-log_std).clamp_max(_MOST_LOG_PRECISION))
     return signal.square() / 2 + log_std - slab_std.log()
 
 
 def log_odds_of(probability: float) -> float:
-    """ln(p / (1 - p)), within the bounds that switches are kept in."""
+    """ln(p / (1 - p)), within the bounds that inclusion variables are kept in."""
     odds = log(probability) - log(1 - probability)
     return min(max(odds, -MOST_LOG_ODDS), MOST_LOG_ODDS)

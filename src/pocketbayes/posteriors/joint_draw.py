@@ -1,4 +1,4 @@
-"""One draw of everything that shares a table, for a network that runs on the same input again.
+"""One draw of everything that shares a codebook, for a network that runs on the same input again.
 
 A GPU spends longer on starting a dozen small computations per layer than on doing them; here they
 are done once for the whole network.
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pocketbayes.posteriors.base import Posterior
-from pocketbayes.posteriors.codebook import Table
+from pocketbayes.posteriors.codebook import Codebook
 from pocketbayes.posteriors.gaussian import noisy
 from pocketbayes.posteriors.reuse import remembered
 from pocketbayes.posteriors.shared import Shared
@@ -22,25 +22,25 @@ class JointDraw:
     """All weights of some posteriors in a row, drawn together when the first of them asks.
 
     Each posterior gets its part once in a pass; one that asks again draws for itself. Entries that
-    are drawn once in a pass are drawn by the table, of which layers that cannot be reached from
+    are drawn once in a pass are drawn by the codebook, of which layers that cannot be reached from
     here (compiled ones, those in other threads) get the same draw. For images that lie in memory
     channels last, filters are made to lie so, too: convolutions want it.
     """
 
     def __init__(self, posteriors: Sequence[Shared], channels_last: bool = False) -> None:
-        self._posteriors, self._table = dict.fromkeys(posteriors), posteriors[0].table
+        self._posteriors, self._codebook = dict.fromkeys(posteriors), posteriors[0].codebook
         self._counts = [q.num_active for q in posteriors]
         self._reordered = [channels_last and _is_filter(q) for q in posteriors]
         self._pair = torch.cat([q.blend_label.int() for q in posteriors]).t().contiguous()
         self._share = torch.cat([q.blend_share for q in posteriors])
         labels = zip(
-            posteriors, _labels(posteriors, len(self._table)), self._reordered, strict=True
+            posteriors, _labels(posteriors, len(self._codebook)), self._reordered, strict=True
         )
         self._label = torch.cat([_reordered(q, k) if last else k for q, k, last in labels])
         places = zip(posteriors, _starts(self._counts), self._reordered, strict=True)
         self._blend = torch.cat([start + _places(q, last) for q, start, last in places])
-        self._mean = torch.cat([self._table.mean, *(q.outlier_mean for q in posteriors)])
-        log_std = torch.cat([self._table.log_std, *(q.outlier_log_std for q in posteriors)])
+        self._mean = torch.cat([self._codebook.mean, *(q.outlier_mean for q in posteriors)])
+        log_std = torch.cat([self._codebook.log_std, *(q.outlier_log_std for q in posteriors)])
         self._std = log_std.exp()
         self._parts: dict[Shared, tuple[Tensor, bool]] | None = None
 
@@ -58,15 +58,15 @@ class JointDraw:
         part = self._parts.pop(posterior, None)
         if part is None:
             return None
-        if self._table.draw == "shared":
-            self._table.drawn_together(posterior, None)  # which knows now that it had this draw
+        if self._codebook.draw == "shared":
+            self._codebook.drawn_together(posterior, None)  # which knows now that it had this draw
         return _shaped(posterior, *part)
 
     def _drawn(self) -> Tensor:
         """All weights; a blend first chooses which of its two entries it is this time."""
         chance = torch.rand(len(self._share), device=self._share.device)
         chosen = torch.where(chance < self._share, self._pair[0], self._pair[1])
-        if self._table.draw == "independent":
+        if self._codebook.draw == "independent":
             values, blended = noisy(*self._own, None), noisy(*self._entries(chosen), None)
         else:
             entries = self._drawn_entries()
@@ -74,10 +74,10 @@ class JointDraw:
         return values.index_copy_(0, self._blend, blended)
 
     def _drawn_entries(self) -> Tensor:
-        """The table's draw in this pass, and behind it that of each outlier."""
-        whole = slice(len(self._table), None)
+        """The codebook's draw in this pass, and behind it that of each outlier."""
+        whole = slice(len(self._codebook), None)
         outliers = noisy(self._mean[whole], self._std[whole], None)
-        return torch.cat([self._table.drawn_together(self, None), outliers])
+        return torch.cat([self._codebook.drawn_together(self, None), outliers])
 
     @cached_property
     def _own(self) -> tuple[Tensor, Tensor]:
@@ -89,14 +89,14 @@ class JointDraw:
 
 
 def joint_draws(posteriors: Iterable[Posterior], channels_last: bool = False) -> list[JointDraw]:
-    """A draw for each table that some of these look into, known to them in this repetition."""
-    by_table: dict[Table, list[Shared]] = {}
+    """A draw for each codebook that some of these look into, known to them in this repetition."""
+    by_codebook: dict[Codebook, list[Shared]] = {}
     for q in dict.fromkeys(posteriors):
         if isinstance(q, Shared):
-            by_table.setdefault(q.table, []).append(q)
+            by_codebook.setdefault(q.codebook, []).append(q)
     return [
-        remembered(("joint draw", table), partial(JointDraw, members, channels_last))
-        for table, members in by_table.items()
+        remembered(("joint draw", codebook), partial(JointDraw, members, channels_last))
+        for codebook, members in by_codebook.items()
     ]
 
 

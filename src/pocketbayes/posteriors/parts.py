@@ -24,7 +24,7 @@ class Support:
     structure: str
 
 
-class Whole(NamedTuple):
+class Outliers(NamedTuple):
     """Weights with a Gaussian of their own: places among the weights, means and log-stds."""
 
     place: Tensor
@@ -40,10 +40,10 @@ class Blends(NamedTuple):
     share: Tensor
 
 
-def no_outliers(like: Tensor) -> Whole:
+def no_outliers(like: Tensor) -> Outliers:
     """Every weight shares."""
     none = like.detach().new_empty(0)
-    return Whole(none.long(), none, none.clone())
+    return Outliers(none.long(), none, none.clone())
 
 
 def no_blends(like: Tensor) -> Blends:
@@ -66,17 +66,17 @@ def checked_support(arrays: Mapping[str, Tensor]) -> tuple[tuple[int, ...], Supp
     return shape, Support(index, structure), len(index) * prod(unit)
 
 
-def checked_outliers(arrays: Mapping[str, Tensor], like: Tensor) -> Whole:
-    """The weights kept whole, if there is one mean and log-std for each, in the table's type."""
+def checked_outliers(arrays: Mapping[str, Tensor], like: Tensor) -> Outliers:
+    """The weights kept whole, if there is one mean and log-std for each, in the codebook's type."""
     mean, log_std = arrays["outlier_mean"].clone(), arrays["outlier_log_std"].clone()
     require_real_arrays(mean, log_std)
     if mean.dim() != 1 or mean.dtype != like.dtype or mean.shape != arrays["outlier"].shape:
         raise PocketBayesError("outliers need a place, a mean and a log-std each")
-    return Whole(_places(arrays["outlier"], "outlier"), mean, log_std)
+    return Outliers(_places(arrays["outlier"], "outlier"), mean, log_std)
 
 
 def checked_blends(arrays: Mapping[str, Tensor], like: Tensor) -> Blends:
-    """The blends, if each has a place, two labels of the table, and a share from 0 to 1."""
+    """The blends, if each has a place, two labels of the codebook, and a share from 0 to 1."""
     share, label, number = arrays["blend_share"], arrays["blend_label"], len(arrays["blend"])
     require_labels(label, len(like), (number, 2), "blend_label")
     if share.dtype != like.dtype or share.shape != (number,):
@@ -98,7 +98,14 @@ def require_labels(label: Tensor, entries: int, shape: tuple[int, ...], name: st
             f"{name} has {label.dtype} of shape {tuple(label.shape)}; integers of {shape} are meant"
         )
     if label.numel() and not 0 <= int(label.min()) <= int(label.max()) < entries:
-        raise PocketBayesError(f"{name} must stay below {entries}, the entries of the table")
+        raise PocketBayesError(f"{name} must stay below {entries}, the entries of the codebook")
+
+
+def are_below(label: Tensor | None, mean: Tensor | None) -> bool:
+    """Whether these labels, if there are any, name entries of a codebook with these means."""
+    if label is None or mean is None or label.numel() == 0:
+        return True
+    return 0 <= int(label.min()) <= int(label.max()) < len(mean)
 
 
 def require_separate(outlier: Tensor, blend: Tensor, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Weights that share a table of Gaussians: an index for most, and a few kept whole."""
+"""Weights that share a codebook of Gaussians: an index for most, and a few kept whole."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Posterior, prior_std_from
-from pocketbayes.posteriors.codebook import Table, looked_up, overwritten
+from pocketbayes.posteriors.codebook import Codebook, looked_up, overwritten
 from pocketbayes.posteriors.gaussian import (
     gaussian_kl,
     gaussian_kls,
@@ -18,8 +18,9 @@ from pocketbayes.posteriors.gaussian import (
 )
 from pocketbayes.posteriors.parts import (
     Blends,
+    Outliers,
     Support,
-    Whole,
+    are_below,
     checked_blends,
     checked_outliers,
     checked_support,
@@ -34,7 +35,7 @@ from pocketbayes.posteriors.structures import LAYOUTS, placed_units, unit_layout
 
 
 class Shared(Posterior):
-    """q(w_i) = N(m_k, v_k) with k = label_i, an entry of a table that the whole network shares.
+    """q(w_i) = N(m_k, v_k) with k = label_i, an entry of a codebook that the whole network shares.
 
     Outliers have a mean and std of their own. A blend is the mixture a N_k + (1 - a) N_l, which
     `moments` describes by its exact mean and variance. With a support every other weight is
@@ -55,34 +56,42 @@ class Shared(Posterior):
 
     def __init__(
         self,
-        table: Table,
+        codebook: Codebook,
         label: Tensor,
         shape: torch.Size | tuple[int, ...],
         prior_std: float | Tensor,
-        outliers: Whole | None = None,
+        outliers: Outliers | None = None,
         blends: Blends | None = None,
         support: Support | None = None,
     ) -> None:
-        super().__init__(prior_std, like=table.mean)
-        outliers, blends = outliers or no_outliers(table.mean), blends or no_blends(table.mean)
-        self.table = table
+        super().__init__(prior_std, like=codebook.mean)
+        outliers, blends = (
+            outliers or no_outliers(codebook.mean),
+            blends or no_blends(codebook.mean),
+        )
+        self.table = codebook  # its name in a state dict
         self._shape = torch.Size(shape)
         self.structure = None if support is None else support.structure
-        self.register_buffer("label", label.to(label_type(len(table))))
+        self.register_buffer("label", label.to(label_type(len(codebook))))
         self.register_buffer("index", None if support is None else support.index)
         self.register_buffer("outlier", outliers.place)
         self.register_buffer("blend", blends.place)
         self.register_buffer("blend_label", blends.label.to(self.label.dtype))
         self.register_buffer("blend_share", blends.share)
-        self.outlier_mean = nn.Parameter(outliers.mean, table.mean.requires_grad)
-        self.outlier_log_std = nn.Parameter(outliers.log_std, table.mean.requires_grad)
+        self.outlier_mean = nn.Parameter(outliers.mean, codebook.mean.requires_grad)
+        self.outlier_log_std = nn.Parameter(outliers.log_std, codebook.mean.requires_grad)
         self.register_buffer("_count", None, persistent=False)
+
+    @property
+    def codebook(self) -> Codebook:
+        """The Gaussians that the weights share."""
+        return self.table
 
     @property
     def count(self) -> Tensor:
         """How many weights look at each entry; of a blend, its shares. Made when first wanted."""
         if self._count is None:
-            self._count = self._counted(len(self.table))
+            self._count = self._counted(len(self.codebook))
         return self._count
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
@@ -119,16 +128,16 @@ class Shared(Posterior):
     @property
     def is_independent(self) -> bool:
         """Not if the weights of an entry are drawn together."""
-        return self.table.draw == "independent"
+        return self.codebook.draw == "independent"
 
     def expectation(self) -> Tensor:
         """E[w]: the entry's mean, an outlier's own, a blend's a m_k + (1 - a) m_l."""
         return self.placed(self._mean())
 
     def _mean(self) -> Tensor:
-        values = looked_up(self.table.mean, self.label.int())
+        values = looked_up(self.codebook.mean, self.label.int())
         if len(self.blend):
-            values = values.index_copy(0, self.blend, self._blended(self.table.mean))
+            values = values.index_copy(0, self.blend, self._blended(self.codebook.mean))
         return values.index_copy(0, self.outlier, self.outlier_mean)
 
     def _blended(self, values: Tensor) -> Tensor:
@@ -142,7 +151,7 @@ class Shared(Posterior):
         return remembered(("moments", self.label), self._moments)
 
     def _moments(self) -> tuple[Tensor, Tensor]:
-        own = square_of_exp(self.table.log_std)
+        own = square_of_exp(self.codebook.log_std)
         variance = looked_up(own, self.label.int())
         if len(self.blend):
             variance = variance.index_copy(0, self.blend, self._blended(own) + self._apart())
@@ -151,12 +160,12 @@ class Shared(Posterior):
 
     def _apart(self) -> Tensor:
         """What the distance of its two means adds to a blend's variance: a (1 - a) (m - n)^2."""
-        first, second = (self.table.mean.index_select(0, k) for k in self.blend_label.int().t())
+        first, second = (self.codebook.mean.index_select(0, k) for k in self.blend_label.int().t())
         return self.blend_share * (1 - self.blend_share) * (first - second).square()
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """One draw; a blend first chooses which of its two entries it is this time."""
-        joint = recalled(("joint draw", self.table)) if generator is None else None
+        joint = recalled(("joint draw", self.codebook)) if generator is None else None
         drawn: Tensor | None = None if joint is None else joint.part_of(self)
         if drawn is not None:
             return drawn
@@ -164,16 +173,16 @@ class Shared(Posterior):
         return self.placed(draw(generator))
 
     def _drawn_apart(self, generator: torch.Generator | None) -> Tensor:
-        mean = self._of_weights(self.table.mean, self.outlier_mean)
-        std = self._of_weights(self.table.log_std.exp(), self.outlier_log_std.exp())
+        mean = self._of_weights(self.codebook.mean, self.outlier_mean)
+        std = self._of_weights(self.codebook.log_std.exp(), self.outlier_log_std.exp())
         values = noisy(mean, std, generator)
         if len(self.blend) == 0:
             return values
-        blended = self.table.drawn_apart(self._chosen_labels(generator), generator)
+        blended = self.codebook.drawn_apart(self._chosen_labels(generator), generator)
         return overwritten(values, self.blend, blended)
 
     def _drawn_together(self, generator: torch.Generator | None) -> Tensor:
-        entries = self.table.drawn_together(self, generator)
+        entries = self.codebook.drawn_together(self, generator)
         own = reparameterised(self.outlier_mean, self.outlier_log_std, generator)
         values = self._of_weights(entries, own)
         if len(self.blend) == 0:
@@ -195,13 +204,13 @@ class Shared(Posterior):
         """KL(q || N(0, p^2)): sum_k n_k KL(N_k || N(0, p^2)), plus that of the outliers.
 
         A blend counts with its shares, an upper bound. Where draws are shared, an entry is one
-        random number with one such prior: the sum over a network counts its table once.
+        random number with one such prior: the sum over a network counts its codebook once.
         """
-        return self.table_kl(prior_std) + self.outlier_kl(prior_std)
+        return self.codebook_kl(prior_std) + self.outlier_kl(prior_std)
 
-    def table_kl(self, prior_std: float | Tensor | None = None) -> Tensor:
-        """The part of the table: each entry as often as it is drawn."""
-        each = gaussian_kls(self.table.mean, self.table.log_std, self.prior(prior_std))
+    def codebook_kl(self, prior_std: float | Tensor | None = None) -> Tensor:
+        """The part of the codebook: each entry as often as it is drawn."""
+        each = gaussian_kls(self.codebook.mean, self.codebook.log_std, self.prior(prior_std))
         return (self.count * each).sum() if self.is_independent else each.sum()
 
     def outlier_kl(self, prior_std: float | Tensor | None = None) -> Tensor:
@@ -209,8 +218,8 @@ class Shared(Posterior):
         return gaussian_kl(self.outlier_mean, self.outlier_log_std, self.prior(prior_std))
 
     def std_parameters(self) -> Iterator[nn.Parameter]:
-        """The log-stds of the table and of the outliers."""
-        yield self.table.log_std
+        """The log-stds of the codebook and of the outliers."""
+        yield self.codebook.log_std
         yield self.outlier_log_std
 
     def placed(self, values: Tensor) -> Tensor:
@@ -224,10 +233,10 @@ class Shared(Posterior):
     def relabel_(self, label: Tensor) -> None:
         """Gives every weight another entry; outliers and blends stay what they are."""
         self.label.copy_(label)
-        self.count.copy_(self._counted(len(self.table)))  # in place: compiled code knows it
+        self.count.copy_(self._counted(len(self.codebook)))  # in place: compiled code knows it
 
     def arrays(self) -> dict[str, Tensor]:
-        """Labels, outliers, blends, support and prior; the table is stored by itself."""
+        """Labels, outliers, blends, support and prior; the codebook is stored by itself."""
         dense = self.index is None or self.structure is None
         tensors = {
             "label": self.label,
@@ -247,16 +256,19 @@ class Shared(Posterior):
         return {name: tensors[name].detach() for name in self.array_names}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Tensor], table: Table | None = None) -> Self:
-        """The posterior with copies of these arrays, if they fit each other and the table."""
-        if table is None:
-            raise PocketBayesError("shared weights need the table that they look into")
+    def from_arrays(cls, arrays: Mapping[str, Tensor], codebook: Codebook | None = None) -> Self:
+        """The posterior with copies of these arrays, if they fit each other and the codebook."""
+        if codebook is None:
+            raise PocketBayesError("shared weights need the codebook that they look into")
         shape, support, number = checked_support(arrays)
-        outliers, blends = checked_outliers(arrays, table.mean), checked_blends(arrays, table.mean)
-        require_labels(arrays["label"], len(table), (number,), "label")
+        outliers, blends = (
+            checked_outliers(arrays, codebook.mean),
+            checked_blends(arrays, codebook.mean),
+        )
+        require_labels(arrays["label"], len(codebook), (number,), "label")
         require_separate(outliers.place, blends.place, number)
         prior = prior_std_from(arrays)
-        return cls(table, arrays["label"].clone(), shape, prior, outliers, blends, support)
+        return cls(codebook, arrays["label"].clone(), shape, prior, outliers, blends, support)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *others: Any
@@ -266,10 +278,10 @@ class Shared(Posterior):
             state_dict.get(prefix + name)
             for name in ("table.code", "table.mean", "label", "blend_label")
         )
-        if isinstance(code, Tensor) and int(code) != int(self.table.code):
-            return  # the table says so, and nothing here is changed
-        if not (_are_below(label, mean) and _are_below(pair, mean)):
-            others[-1].append(f"{prefix}label names entries that the table does not have")
+        if isinstance(code, Tensor) and int(code) != int(self.codebook.code):
+            return  # the codebook says so, and nothing here is changed
+        if not (are_below(label, mean) and are_below(pair, mean)):
+            others[-1].append(f"{prefix}label names entries that the codebook does not have")
             return
         if isinstance(label, Tensor) and label.shape != self.label.shape:
             others[-1].append(f"{prefix}label is of {len(label)} weights, not {len(self.label)}")
@@ -285,10 +297,3 @@ class Shared(Posterior):
                 fresh = old.detach().new_zeros(len(stored))
                 setattr(self, name, nn.Parameter(fresh, old.requires_grad))
         super()._load_from_state_dict(state_dict, prefix, *others)
-
-
-def _are_below(label: Tensor | None, mean: Tensor | None) -> bool:
-    """Whether these labels, if there are any, name entries of a table with these means."""
-    if label is None or mean is None or label.numel() == 0:
-        return True
-    return 0 <= int(label.min()) <= int(label.max()) < len(mean)

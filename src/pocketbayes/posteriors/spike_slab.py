@@ -1,4 +1,4 @@
-"""Weights that may not be there: a switch for each, or for a group, in front of a Gaussian."""
+"""Weights that may not be there: an inclusion variable for each or a group, times a Gaussian."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -13,8 +13,8 @@ from pocketbayes.posteriors.inclusion import (
     MOST_LOG_ODDS,
     bernoulli_kl,
     density_ratio,
-    soft_switch,
-    switched_moments,
+    included_moments,
+    soft_gate,
 )
 from pocketbayes.posteriors.reuse import remembered
 
@@ -24,9 +24,9 @@ GRANULARITIES = ("weight", "input", "output")
 class SpikeSlab(Posterior):
     """q(w_i) = p N(mean_i, exp(log_std_i)^2) + (1 - p) delta_0, p = sigmoid(log_odds).
 
-    The switch is that of the weight, or of all weights along one place of `axis`: an input or an
-    output of the layer. The prior is q = sigmoid(prior_log_odds) of N(0, prior_std^2), else 0.
-    Log-odds stay in float32 in a network of half precision, where p near 1 would be 1.
+    The inclusion variable is that of the weight, or of all weights along one place of `axis`: an
+    input or an output of the layer. The prior is q = sigmoid(prior_log_odds) of N(0, prior_std^2),
+    else 0. Log-odds stay in float32 in a network of half precision, where p near 1 would be 1.
     """
 
     array_names: ClassVar[tuple[str, ...]] = (
@@ -70,11 +70,11 @@ class SpikeSlab(Posterior):
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *others: Any
     ) -> None:
-        """Takes no state whose switches belong to something else."""
+        """Takes no state whose inclusion variables belong to something else."""
         layout, own = state_dict.get(f"{prefix}layout"), GRANULARITIES.index(self.granularity)
         if isinstance(layout, Tensor) and layout.tolist() != [own, self.axis]:
             error_msgs: list[str] = others[-1]
-            error_msgs.append(f"{prefix[:-1]} has switches of another granularity")
+            error_msgs.append(f"{prefix[:-1]} has inclusion variables of another granularity")
             return
         super()._load_from_state_dict(state_dict, prefix, *others)
 
@@ -90,17 +90,17 @@ class SpikeSlab(Posterior):
 
     @property
     def inclusion(self) -> Tensor:
-        """p of every switch."""
+        """p of every inclusion variable."""
         return torch.sigmoid(self.log_odds)
 
     @property
     def is_independent(self) -> bool:
-        """Not if several weights have one switch, which layers must then set as a whole."""
+        """Not if several weights share a gate, which layers must then draw once."""
         return self.granularity == "weight"
 
     @property
     def gate(self) -> Gate | None:
-        """The switches of whole inputs or outputs, if it has such."""
+        """The inclusion variables of whole inputs or outputs, if it has such."""
         return None if self.is_independent else Gate(self.inclusion, self.granularity)
 
     def slab(self) -> tuple[Tensor, Tensor]:
@@ -122,13 +122,13 @@ class SpikeSlab(Posterior):
         return mean.to(self.mean.dtype), variance.to(self.mean.dtype)
 
     def _wide_moments(self) -> tuple[Tensor, Tensor]:
-        return switched_moments(*self._open(), self.each(self.inclusion))
+        return included_moments(*self._open(), self.each(self.inclusion))
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """One draw; where gradients are wanted, of Gaussians with the same moments.
 
-        A switch has no derivative, so it becomes p + sqrt(p (1 - p)) eps there, and a single
-        weight with its own switch E[w] + sqrt(Var[w]) eps.
+        An inclusion variable has no derivative, so it becomes p + sqrt(p (1 - p)) eps there, and a
+        single weight with its own inclusion variable E[w] + sqrt(Var[w]) eps.
         """
         smooth = torch.is_grad_enabled()
         if smooth and self.is_independent:
@@ -137,50 +137,50 @@ class SpikeSlab(Posterior):
             drawn = reparameterised(mean, variance.clamp_min(tiny).log() / 2, generator)
             return drawn.to(self.mean.dtype)
         theta = reparameterised(self.mean, self.log_std, generator)
-        draw = soft_switch if smooth else torch.bernoulli
+        draw = soft_gate if smooth else torch.bernoulli
         return theta * self.each(draw(self.inclusion, generator=generator)).to(theta.dtype)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
-        """Sum over switches of p KL(slab || N(0, prior_std^2)) + KL(Bern(p) || Bern(q))."""
+        """Sum over all p of p KL(slab || N(0, prior_std^2)) + KL(Bern(p) || Bern(q))."""
         slabs = self.of_groups(self.slab_kls(prior_std))
-        switches = bernoulli_kl(self.log_odds, self.prior_log_odds)
-        return (self.inclusion * slabs + switches).sum()
+        inclusions = bernoulli_kl(self.log_odds, self.prior_log_odds)
+        return (self.inclusion * slabs + inclusions).sum()
 
     def slab_kls(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(N(mean, std^2) || N(0, prior_std^2)) of every weight."""
         return gaussian_kls(self.mean, self.log_std, self.prior(prior_std))
 
     def log_odds_by_density(self) -> Tensor:
-        """Logit of the prior + log slab(0) - log q(0), summed over the weights of each switch."""
+        """Logit of the prior + log slab(0) - log q(0), summed over the weights of each gamma."""
         values = (self.mean, self.log_std, self.prior(None))
         ratio = density_ratio(*(value.to(self.log_odds.dtype) for value in values))
         return self.prior_log_odds + self.of_groups(ratio)
 
     def of_groups(self, values: Tensor) -> Tensor:
-        """Sums of one value per weight over the weights of each switch."""
+        """Sums of one value per weight over the weights of each inclusion variable."""
         if self.granularity == "weight":
             return values
         others = [axis for axis in range(values.dim()) if axis != self.axis]
         return values.sum(others) if others else values
 
-    def each(self, switches: Tensor) -> Tensor:
-        """One value per switch, in a shape that goes with the weights."""
+    def each(self, values: Tensor) -> Tensor:
+        """One value per inclusion variable, in a shape that goes with the weights."""
         if self.granularity == "weight":
-            return switches
+            return values
         shape = [1] * self.mean.dim()
         shape[self.axis] = -1
-        return switches.view(shape)
+        return values.view(shape)
 
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The log-stds."""
         yield self.log_std
 
-    def switch_parameters(self) -> Iterator[nn.Parameter]:
+    def inclusion_parameters(self) -> Iterator[nn.Parameter]:
         """The log-odds, which have an update of their own."""
         yield self.log_odds
 
     def arrays(self) -> dict[str, Tensor]:
-        """Means, log-stds and log-odds, both priors, and what a switch belongs to."""
+        """Means, log-stds and log-odds, both priors, and what an inclusion variable belongs to."""
         return {name: getattr(self, name).detach() for name in self.array_names}
 
     @classmethod
@@ -192,9 +192,9 @@ class SpikeSlab(Posterior):
 class NarrowSpike(SpikeSlab):
     """q(w_i) = N(mean_i, exp(log_std_i)^2) under a prior of two scales, wide or narrow.
 
-    With the switch on, which q believes with probability p = sigmoid(log_odds), the prior is
-    N(0, prior_std^2), with it off N(0, spike_std^2). Weights are drawn as those of `Gaussian`:
-    switches are part of the prior only.
+    With the inclusion variable on, which q believes with probability p = sigmoid(log_odds), the
+    prior is N(0, prior_std^2), with it off N(0, spike_std^2). Weights are drawn as those of
+    `Gaussian`: inclusion variables are part of the prior only.
     """
 
     array_names = (*SpikeSlab.array_names, "spike_std")
@@ -222,10 +222,10 @@ class NarrowSpike(SpikeSlab):
         return reparameterised(self.mean, self.log_std, generator)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
-        """Sum over switches of p KL(q || slab) + (1 - p) KL(q || spike) + KL(Bern(p) || Bern)."""
+        """Sum over all p of p KL(q || slab) + (1 - p) KL(q || spike) + KL(Bern(p) || Bern)."""
         slabs, spikes = (self.of_groups(self.slab_kls(std)) for std in (prior_std, self.spike_std))
-        switches = bernoulli_kl(self.log_odds, self.prior_log_odds)
-        return (spikes + self.inclusion * (slabs - spikes) + switches).sum()
+        inclusions = bernoulli_kl(self.log_odds, self.prior_log_odds)
+        return (spikes + self.inclusion * (slabs - spikes) + inclusions).sum()
 
     def best_log_odds(self) -> Tensor:
         """Where the ELBO is stationary: logit of the prior + KL(q || spike) - KL(q || slab)."""
@@ -248,7 +248,7 @@ def at_least_single(dtype: torch.dtype) -> torch.dtype:
 
 
 def _checked(arrays: Mapping[str, Tensor]) -> tuple[Any, ...]:
-    """The arguments of a posterior with switches, if these arrays fit each other."""
+    """The arguments of a posterior with inclusion variables, if these arrays fit each other."""
     mean, log_std, log_odds = (arrays[name].clone() for name in ("mean", "log_std", "log_odds"))
     require_real_arrays(mean, log_std)
     prior, layout = arrays["prior_log_odds"].clone(), arrays["layout"]
@@ -257,8 +257,9 @@ def _checked(arrays: Mapping[str, Tensor]) -> tuple[Any, ...]:
     types = (mean.dtype, at_least_single(mean.dtype))
     if log_odds.dtype not in types or log_odds.shape != wanted:
         raise PocketBayesError(
-            f"log_odds has shape {tuple(log_odds.shape)}; switches of each {granularity} need "
-            f"{tuple(wanted)}, in the type of the means or, if that is half, in float32"
+            f"log_odds has shape {tuple(log_odds.shape)}; inclusion variables of each "
+            f"{granularity} need {tuple(wanted)}, in the type of the means or, if that is half, "
+            "in float32"
         )
     if prior.dim() or not prior.is_floating_point() or not prior.isfinite():
         raise PocketBayesError("prior_log_odds must be a single real number")
@@ -266,7 +267,7 @@ def _checked(arrays: Mapping[str, Tensor]) -> tuple[Any, ...]:
 
 
 def _checked_layout(layout: Tensor, dimensions: int) -> tuple[str, int]:
-    """What a switch belongs to, and along which axis."""
+    """What an inclusion variable belongs to, and along which axis."""
     if layout.dtype != torch.int64 or layout.shape != (2,):
         raise PocketBayesError("layout must be two whole numbers")
     code, axis = layout.tolist()

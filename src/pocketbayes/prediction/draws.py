@@ -20,14 +20,14 @@ from pocketbayes.layers import (
     restored_mode,
 )
 from pocketbayes.posteriors import (
+    Codebook,
     JointDraw,
-    Table,
+    codebooks_with_passes,
     isolated_randomness,
     joint_draws,
     passes_of,
     repeated_input,
     seed_everything,
-    tables_with_passes,
 )
 
 
@@ -57,7 +57,7 @@ def draws_of(passes: list[nn.Module], x: Tensor) -> Tensor:
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
 
 
-def _with_passes(network: nn.Module, x: Tensor) -> list[Table | JointDraw]:
+def _with_passes(network: nn.Module, x: Tensor) -> list[Codebook | JointDraw]:
     """What is drawn once in a pass of the network."""
     asked = [
         layer.posterior(name)
@@ -66,7 +66,7 @@ def _with_passes(network: nn.Module, x: Tensor) -> list[Table | JointDraw]:
         if layer.estimator != "mean"
         and (layer.estimator == "weight" or not layer.posterior(name).is_independent)
     ]
-    return [*tables_with_passes(network), *joint_draws(asked, _lies_channels_last(x))]
+    return [*codebooks_with_passes(network), *joint_draws(asked, _lies_channels_last(x))]
 
 
 def _lies_channels_last(x: Tensor) -> bool:

@@ -23,7 +23,7 @@ class Example:
     lines: tuple[str, ...]
 
 
-def least_sure(found: Findings, count: int = 12) -> list[Example]:
+def most_uncertain(found: Findings, count: int = 12) -> list[Example]:
     """Those of the largest doubt, with its reason."""
     answers = found.answers
     doubt = answers.entropy if isinstance(answers, ClassAnswers) else answers.std

@@ -79,7 +79,7 @@ def feature_report(model: nn.Module) -> FeatureReport:
     registers. Other layers that read it as well, such as a skip connection, are not in the report.
 
     Raises:
-        PocketBayesError: the model is an ensemble, the first layer with a posterior has no switches
+        PocketBayesError: the model is an ensemble, the first layer with a posterior has no gates
             of its inputs, or has groups that share them, or reads them in two directions, or
             another layer comes before it.
 
@@ -90,7 +90,7 @@ def feature_report(model: nn.Module) -> FeatureReport:
     require_module(model)
     if isinstance(model, Ensemble):
         raise PocketBayesError("an ensemble has several reports: ask for each of model.members")
-    first = _switches_of_inputs(model)
+    first = _input_gates(model)
     owners = input_names(describe(model).preprocess, len(first.log_odds))
     best: dict[str, float] = {}
     for name, p in zip(owners, first.inclusion.tolist(), strict=True):
@@ -98,30 +98,30 @@ def feature_report(model: nn.Module) -> FeatureReport:
     return FeatureReport(dict(sorted(best.items(), key=lambda item: -item[1])))
 
 
-def _switches_of_inputs(model: nn.Module) -> SpikeSlab:
-    """The posterior of the first layer, if its switches are those of the data's features."""
+def _input_gates(model: nn.Module) -> SpikeSlab:
+    """The posterior of the first layer, if its gates are those of the data's features."""
     matrices = ((name, q) for name, q in named_posteriors(model) if len(q.shape) > 1)
     name, first = next(matrices, ("", None))
     if not isinstance(first, SpikeSlab) or first.granularity != "input":
         raise PocketBayesError(
-            "the first layer has no switches of inputs: train with "
+            "the first layer has no gates of inputs: train with "
             'method=SpikeSlab(granularity="input"), and report before prune_'
         )
     layer = name.rpartition(".")[0]
     before = next(other for other, module in model.named_modules() if _has_weights(module))
     if before != layer:
         raise PocketBayesError(
-            f"{before} comes before {layer}, the first layer with a posterior, so the switches are "
+            f"{before} comes before {layer}, the first layer with a posterior, so the gates are "
             "not those of the data's features: let bayesianize_ convert it too"
         )
     if getattr(model.get_submodule(layer), "bidirectional", False):
         raise PocketBayesError(
-            f"{layer or 'the layer'} reads the inputs in two directions, each with switches of its "
+            f"{layer or 'the layer'} reads the inputs in two directions, each with gates of its "
             "own: use one of a single direction to choose among its inputs"
         )
     if getattr(model.get_submodule(layer), "groups", 1) != 1:
         raise PocketBayesError(
-            f"{layer or 'the layer'} has groups, whose inputs share switches: use one without "
+            f"{layer or 'the layer'} has groups, whose inputs share gates: use one without "
             "groups to choose among its inputs"
         )
     return first

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import describe, named_posteriors
 from pocketbayes.methods import Sharing
-from pocketbayes.posteriors import Posterior, Shared, Sparse, Table, as_own
+from pocketbayes.posteriors import Codebook, Posterior, Shared, Sparse, as_unshared
 from pocketbayes.prediction import ClassPrediction, predict, unpack
 from pocketbayes.report.planes import (
     draw_confidences,
@@ -33,7 +33,7 @@ def weight_figures(
 ) -> list[Path]:
     """Draws the (mean, std) plane, densities of weights and, with data, confidence by class.
 
-    Of a model with shared weights the plane shows its table; of any other, what `Sharing` would
+    Of a model with shared weights the plane shows its codebook; of any other, what `Sharing` would
     make of it without looking at gradients: components with ellipses of 1 and 2 standard
     deviations, outliers red, blends yellow. Shared weights have few values, so that instead of
     their density the share of weights up to each value is drawn.
@@ -83,7 +83,7 @@ class RandomWeights:
         return cls(posteriors, {name: _moments(q) for name, q in posteriors.items()})
 
     def draw_plane(self, axes: Any, method: Sharing) -> None:
-        """The (mean, std) plane, with the table in use or the one that this method would make."""
+        """The (mean, std) plane with the codebook in use, or the one this method would make."""
         _draw_plane(axes, self.posteriors, self.moments, method)
 
     def draw_layers(self, axes: Any) -> None:
@@ -96,7 +96,7 @@ class RandomWeights:
 @torch.no_grad()
 def _moments(posterior: Posterior) -> tuple[Numbers, Numbers]:
     """Mean and std of every weight that is there, in the order of labels and places."""
-    own = as_own(posterior)
+    own = as_unshared(posterior)
     mean, variance = own.moments()
     if isinstance(own, Sparse):
         mean, variance = own.mean, own.std.square()
@@ -113,8 +113,8 @@ def _draw_plane(
     mean, std = (np.concatenate([pair[i] for pair in moments.values()]) for i in range(2))
     shared = {name: q for name, q in posteriors.items() if isinstance(q, Shared)}
     if shared:
-        tables = {id(q.table): q.table for q in shared.values()}.values()
-        entries = np.concatenate([_entries(table) for table in tables])
+        codebooks = {id(q.codebook): q.codebook for q in shared.values()}.values()
+        entries = np.concatenate([_entries(codebook) for codebook in codebooks])
         ends = np.cumsum([0, *(len(pair[0]) for pair in moments.values())])
         begin = dict(zip(moments, ends, strict=False))
         outliers = [q.outlier.cpu().numpy() + begin[name] for name, q in shared.items()]
@@ -132,9 +132,9 @@ def _draw_plane(
     draw_plane(axes, (mean, std), *parts, components=ellipses)
 
 
-def _entries(table: Table) -> Numbers:
+def _entries(codebook: Codebook) -> Numbers:
     found: Numbers = (
-        torch.stack([table.mean, table.log_std.exp()], 1).detach().double().cpu().numpy()
+        torch.stack([codebook.mean, codebook.log_std.exp()], 1).detach().double().cpu().numpy()
     )
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketbayes.report.canvas import Chart
 from pocketbayes.report.charts import charts_of
-from pocketbayes.report.examples import Example, least_sure, surest_mistakes
+from pocketbayes.report.examples import Example, most_uncertain, surest_mistakes
 from pocketbayes.report.findings import ClassAnswers, Findings
 from pocketbayes.report.tables import as_text, flattened
 from pocketbayes.report.words import bytes_in_words, comparison, verdict
@@ -155,7 +155,7 @@ def _examples(found: Findings, several: bool) -> str:
     titles = ["What is it least sure about?", mistakes]
     if several:
         titles = [f"{found.name}: {t[0].lower()}{t[1:]}" for t in titles]
-    groups = dict(zip(titles, (least_sure(found), surest_mistakes(found)), strict=True))
+    groups = dict(zip(titles, (most_uncertain(found), surest_mistakes(found)), strict=True))
     return "\n".join(_section(title, _listed(items)) for title, items in groups.items() if items)
 
 

@@ -3,24 +3,24 @@
 from pocketbayes.sharing.assignment import Plan, Rules, planned_mixture
 from pocketbayes.sharing.codebooks import (
     ENTRY_BITS,
-    bits_of_whole,
     coded_bits,
     nearest_entries,
+    outlier_bits,
     planned_codebook,
     planned_to_fit,
 )
 from pocketbayes.sharing.merging import MERGES
-from pocketbayes.sharing.rate_distortion import Codebook
+from pocketbayes.sharing.rate_distortion import CodebookEntries
 
 __all__ = [
     "ENTRY_BITS",
     "MERGES",
-    "Codebook",
+    "CodebookEntries",
     "Plan",
     "Rules",
-    "bits_of_whole",
     "coded_bits",
     "nearest_entries",
+    "outlier_bits",
     "planned_codebook",
     "planned_mixture",
     "planned_to_fit",

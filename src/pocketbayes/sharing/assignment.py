@@ -24,7 +24,7 @@ from pocketbayes.sharing.mixture import (
     squared_mahalanobis,
 )
 
-SIDE = 256  # cells of the grid along each axis
+SIDE = 256  # bins of the grid along each axis
 _CROWD = 4  # components get at least this many times the smallest allowed cluster
 
 
@@ -45,17 +45,17 @@ class Rules:
 
 
 class Plan(NamedTuple):
-    """A table, and what each weight is in it.
+    """A codebook, and what each weight is in it.
 
     Attributes:
         mean: of each entry.
         std: of each entry.
         label: the entry of each weight; of outliers and blends it means nothing.
-        outlier: sorted places of the weights that stay whole.
-        blend: sorted places of the weights between two entries.
+        outlier: sorted plane of the weights that stay whole.
+        blend: sorted plane of the weights between two entries.
         blend_label: those two.
         blend_share: of the first of them.
-        mixture: the components in the (mean, std) plane, or None: the table was not made by one.
+        mixture: the components in the (mean, std) plane, or None: the codebook was not made by one.
         rate: that labels were chosen by; 0 for a mixture.
     """
 
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     mixture: Mixture | None = None
     rate: float = 0.0
 
-    def keeping_whole(self, place: Tensor) -> "Plan":
+    def keeping_as_outliers(self, place: Tensor) -> "Plan":
         """The plan with these weights among the outliers."""
         blended = ~torch.isin(self.blend, place)
         return self._replace(
@@ -105,8 +105,8 @@ def planned_mixture(mean: Tensor, std: Tensor, gradient: Tensor | None, rules: R
         )
     x, y = mean[place], std[place]
     most = max(1, len(place) // (_CROWD * rules.least_members))
-    mixture, grid, cells = fitted_mixture(x, y, min(rules.components, most), SIDE)
-    label = assigned(x, y, mixture, grid, cells).long()
+    mixture, grid, bins = fitted_mixture(x, y, min(rules.components, most), SIDE)
+    label = assigned(x, y, mixture, grid, bins).long()
     mixture, label, kept = _without_small(mixture, label, rules.least_members)
     inside[place[~kept]] = False
     place, x, y, label = place[kept], x[kept], y[kept], label[kept]

@@ -1,4 +1,4 @@
-"""Plans of sharing that count bytes: a table chosen by rate and distortion, to fit a size."""
+"""Plans of sharing that count bytes: a codebook chosen by rate and distortion, to fit a size."""
 
 from collections.abc import Sequence
 from math import exp, log, log2
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.sharing.assignment import SIDE, Plan
-from pocketbayes.sharing.histogram import Array, Cells, Grid, chunks, filled_cells, made_grid
+from pocketbayes.sharing.histogram import Array, Grid, Histogram, chunks, filled_bins, made_grid
 from pocketbayes.sharing.rate_distortion import (
-    Codebook,
-    Tables,
+    CodebookEntries,
+    Codebooks,
     assigned_entries,
     chosen,
     fitted_codebook,
-    joined_tables,
+    joined_codebooks,
     statistics_of,
 )
 
-ENTRY_BITS = 64  # of the table: a mean and a log-std
+ENTRY_BITS = 64  # of the codebook: a mean and a log-std
 _MOST_LOG_RATE = 200.0
 _LEAST_MEMBERS = 4  # weights per entry, on average: with one for each, no rate changes anything
 _NEARLY = 0.95  # of a wanted size
@@ -30,57 +30,57 @@ _NEARLY = 0.95  # of a wanted size
 def planned_codebook(
     mean: Tensor, std: Tensor, entries: int, rate: float, parts: Sequence[slice] = ()
 ) -> Plan:
-    """A table chosen for bytes and nats together: see `rate_distortion`.
+    """A codebook chosen for bytes and nats together: see `rate_distortion`.
 
     A weight stays whole where its entry costs more than its own mean, std and place would.
 
     Args:
         mean: of all weights, one tensor after the other.
         std: likewise.
-        entries: of the table, at most.
+        entries: of the codebook, at most.
         rate: nats of KL that one nat of label is worth.
         parts: where the weights of each tensor stand; without them all are one.
     """
-    places = _Places.of(mean, std, parts)
+    plane = _Plane.of(mean, std, parts)
     entries = min(entries, max(1, len(mean) // _LEAST_MEMBERS))
-    return _planned(places, _fitted(places, entries, rate, tolerance=2e-5), rate)
+    return _planned(plane, _fitted(plane, entries, rate, tolerance=2e-5), rate)
 
 
-class _Places(NamedTuple):
+class _Plane(NamedTuple):
     """Weights in the (mean, log std) plane, all together and tensor by tensor."""
 
     mean: Tensor
     log_std: Tensor
     parts: tuple[slice, ...]
     grid: Grid
-    cells: Cells
-    tensors: tuple[Cells, ...]
+    bins: Histogram
+    tensors: tuple[Histogram, ...]
 
     @classmethod
-    def of(cls, mean: Tensor, std: Tensor, parts: Sequence[slice]) -> "_Places":
+    def of(cls, mean: Tensor, std: Tensor, parts: Sequence[slice]) -> "_Plane":
         log_std = _above_zero(std).log()
         grid = made_grid(mean, log_std, SIDE)
         parts = tuple(parts) or (slice(0, len(mean)),)
-        tensors = tuple(filled_cells(mean[part], log_std[part], grid) for part in parts)
-        return cls(mean, log_std, parts, grid, filled_cells(mean, log_std, grid), tensors)
+        tensors = tuple(filled_bins(mean[part], log_std[part], grid) for part in parts)
+        return cls(mean, log_std, parts, grid, filled_bins(mean, log_std, grid), tensors)
 
 
-def _fitted(places: _Places, entries: int, rate: float, tolerance: float) -> Tables:
-    limit = _nats_of_whole(len(places.mean), rate)
-    return fitted_codebook(places.cells, entries, rate, places.tensors, limit, tolerance)
+def _fitted(plane: _Plane, entries: int, rate: float, tolerance: float) -> Codebooks:
+    limit = _outlier_nats(len(plane.mean), rate)
+    return fitted_codebook(plane.bins, entries, rate, plane.tensors, limit, tolerance)
 
 
-def _planned(places: _Places, tables: Tables, rate: float) -> Plan:
-    limit = _nats_of_whole(len(places.mean), rate)
+def _planned(plane: _Plane, codebooks: Codebooks, rate: float) -> Plan:
+    limit = _outlier_nats(len(plane.mean), rate)
     label, dear = [], []
-    for number, (part, cells) in enumerate(zip(places.parts, places.tensors, strict=True)):
-        own, mean, log_std = tables.of(number), places.mean[part], places.log_std[part]
-        label.append(assigned_entries(mean, log_std, own, rate, places.grid, cells))
+    for number, (part, bins) in enumerate(zip(plane.parts, plane.tensors, strict=True)):
+        own, mean, log_std = codebooks.of(number), plane.mean[part], plane.log_std[part]
+        label.append(assigned_entries(mean, log_std, own, rate, plane.grid, bins))
         dear.append(_costs(mean, log_std, label[-1], own, rate) > limit)
     outlier = torch.cat(dear).nonzero().flatten()
-    none, blank = outlier.new_empty(0), places.mean.new_empty(0)
+    none, blank = outlier.new_empty(0), plane.mean.new_empty(0)
     pair = none.view(0, 1).expand(0, 2)
-    book = tables.codebook
+    book = codebooks.codebook
     root = np.sqrt(book.variance)
     return Plan(book.mean, root, torch.cat(label), outlier, none, pair, blank, None, rate)
 
@@ -90,24 +90,26 @@ def _above_zero(std: Tensor) -> Tensor:
     return std.clamp_min(max(torch.finfo(std.dtype).tiny, torch.finfo(torch.float32).tiny))
 
 
-def bits_of_whole(weights: int) -> float:
+def outlier_bits(weights: int) -> float:
     """Bits of a weight that does not share: two 32-bit numbers, and its place."""
     return 64 + log2(max(2, weights))
 
 
-def _nats_of_whole(weights: int, rate: float) -> float:
+def _outlier_nats(weights: int, rate: float) -> float:
     """What those bits are worth."""
-    return rate * log(2) * bits_of_whole(weights)
+    return rate * log(2) * outlier_bits(weights)
 
 
-def _costs(mean: Tensor, log_std: Tensor, label: Tensor, codebook: Codebook, rate: float) -> Tensor:
+def _costs(
+    mean: Tensor, log_std: Tensor, label: Tensor, codebook: CodebookEntries, rate: float
+) -> Tensor:
     """KL(N_k || q_i) - rate log pi_k of every weight and its entry."""
-    table = torch.from_numpy(
+    rows = torch.from_numpy(
         np.stack([codebook.mean, codebook.variance, -rate * np.log(codebook.share)], 1)
     ).to(mean.device)
     found = torch.empty(len(mean), dtype=torch.float64, device=mean.device)
     for part in chunks(len(mean)):
-        m, v, index = table[label[part].long()].unbind(1)
+        m, v, index = rows[label[part].long()].unbind(1)
         log_s2 = 2 * log_std[part].double()
         square = v + (mean[part].double() - m).square()
         found[part] = (square * (-log_s2).exp() - 1 + log_s2 - v.log()) / 2 + index
@@ -117,75 +119,75 @@ def _costs(mean: Tensor, log_std: Tensor, label: Tensor, codebook: Codebook, rat
 def planned_to_fit(
     mean: Tensor, std: Tensor, entries: int, target: int, parts: Sequence[slice] = ()
 ) -> Plan:
-    """The table of smallest rate, to a few percent, whose weights take at most `target` bytes.
+    """The codebook of smallest rate, to a few percent, whose weights take at most `target` bytes.
 
     Where sizes jump from one rate to the next, some tensors take the larger side of the jump. At
-    most half of the bytes go to the table.
+    most half of the bytes go to the codebook.
     """
-    places = _Places.of(mean, std, parts)
+    plane = _Plane.of(mean, std, parts)
     entries = min(entries, max(1, 8 * target // (2 * ENTRY_BITS)))
-    plan = _planned_within(places, entries, target, float(target))
-    size = coded_bytes(plan, places.parts)
+    plan = _planned_within(plane, entries, target, float(target))
+    size = coded_bytes(plan, plane.parts)
     if size >= _NEARLY * target:
         return plan
-    # Cells are coarser than weights, and here say too much.
-    other = _planned_within(places, entries, target, target**2 / size)
-    return max(plan, other, key=lambda found: coded_bytes(found, places.parts))
+    # Histogram are coarser than weights, and here say too much.
+    other = _planned_within(plane, entries, target, target**2 / size)
+    return max(plan, other, key=lambda found: coded_bytes(found, plane.parts))
 
 
-def _planned_within(places: _Places, entries: int, target: int, budget: float) -> Plan:
-    """A plan of at most `target` bytes, chosen by cells for `budget`, or for as much as fits."""
-    larger, fitting = _around(places, entries, budget)
+def _planned_within(plane: _Plane, entries: int, target: int, budget: float) -> Plan:
+    """A plan of at most `target` bytes, chosen by bins for `budget`, or for as much as fits."""
+    larger, fitting = _around(plane, entries, budget)
     while True:
-        tables = _between(larger, fitting, 8 * budget)
-        plan = _planned(places, tables, fitting.rate)
-        excess = coded_bytes(plan, places.parts) - target
+        codebooks = _between(larger, fitting, 8 * budget)
+        plan = _planned(plane, codebooks, fitting.rate)
+        excess = coded_bytes(plan, plane.parts) - target
         if excess <= 0:
             return plan
         budget -= max(excess, 0.005 * target)
-        if tables is fitting.tables:
-            larger = fitting = _trial(places, entries, 1.05 * fitting.rate)
+        if codebooks is fitting.codebooks:
+            larger = fitting = _trial(plane, entries, 1.05 * fitting.rate)
 
 
 def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
-    """Bytes of each tensor's labels at their entropy, of outliers with places, of the table."""
+    """Bytes of each tensor's labels at their entropy, of outliers, of the codebook."""
     plain = torch.ones(len(plan.label), dtype=torch.bool, device=plan.label.device)
     plain[plan.outlier] = False
     labels = sum(
         coded_bits(plan.label[part][plain[part]], len(plan.mean))
         for part in parts or (slice(0, len(plain)),)
     )
-    whole = len(plan.outlier) * bits_of_whole(len(plan.label))
+    whole = len(plan.outlier) * outlier_bits(len(plan.label))
     return (labels + whole + ENTRY_BITS * len(plan.mean)) / 8
 
 
 class _Trial(NamedTuple):
-    """Tables for one rate, and what each tensor costs with them, counted on cells."""
+    """Codebooks for one rate, and what each tensor costs with them, counted on bins."""
 
     rate: float
-    tables: Tables
+    codebooks: Codebooks
     bits: Array  # of labels, and of weights that stay whole
     nats: Array  # of KL
 
     @property
     def total_bits(self) -> float:
-        """Those of all tensors and of the table."""
-        return float(self.bits.sum()) + ENTRY_BITS * len(self.tables.codebook.share)
+        """Those of all tensors and of the codebook."""
+        return float(self.bits.sum()) + ENTRY_BITS * len(self.codebooks.codebook.share)
 
 
-def _around(places: _Places, entries: int, target: float, steps: int = 10) -> tuple[_Trial, _Trial]:
+def _around(plane: _Plane, entries: int, target: float, steps: int = 10) -> tuple[_Trial, _Trial]:
     """The trials at two neighbouring rates of which the second fits; both are it if all fit."""
     low, high, larger = log(1e-5), log(1e3), None
-    while (fitting := _trial(places, entries, exp(high))).total_bits > 8 * target:
+    while (fitting := _trial(plane, entries, exp(high))).total_bits > 8 * target:
         if 8 * target < ENTRY_BITS or high > _MOST_LOG_RATE:
             raise PocketBayesError(
-                f"target_bytes={target:.0f} is less than the smallest table for "
-                f"{len(places.mean)} weights, of {ENTRY_BITS // 8} bytes"
+                f"target_bytes={target:.0f} is less than the smallest codebook for "
+                f"{len(plane.mean)} weights, of {ENTRY_BITS // 8} bytes"
             )
         low, high, larger = high, high + log(1e3), fitting
     for _ in range(steps):
         middle = (low + high) / 2
-        found = _trial(places, entries, exp(middle))
+        found = _trial(plane, entries, exp(middle))
         if found.total_bits <= 8 * target:
             high, fitting = middle, found
         else:
@@ -193,26 +195,26 @@ def _around(places: _Places, entries: int, target: float, steps: int = 10) -> tu
     return larger or fitting, fitting
 
 
-def _trial(places: _Places, entries: int, rate: float) -> _Trial:
-    limit, whole = _nats_of_whole(len(places.mean), rate), bits_of_whole(len(places.mean))
-    tables = _fitted(places, entries, rate, tolerance=1e-4)
+def _trial(plane: _Plane, entries: int, rate: float) -> _Trial:
+    limit, whole = _outlier_nats(len(plane.mean), rate), outlier_bits(len(plane.mean))
+    codebooks = _fitted(plane, entries, rate, tolerance=1e-4)
     bits, nats = [], []
-    for number, cells in enumerate(places.tensors):
-        book = tables.of(number)
-        choice, cost = chosen(statistics_of(cells), book, rate)
+    for number, bins in enumerate(plane.tensors):
+        book = codebooks.of(number)
+        choice, cost = chosen(statistics_of(bins), book, rate)
         label = -np.log(book.share)[choice]
         shares = cost <= limit
-        bits.append(cells.size @ np.where(shares, label / log(2), whole))
-        nats.append(cells.size @ np.where(shares, cost - rate * label, 0.0))
-    return _Trial(rate, tables, np.array(bits), np.array(nats))
+        bits.append(bins.size @ np.where(shares, label / log(2), whole))
+        nats.append(bins.size @ np.where(shares, cost - rate * label, 0.0))
+    return _Trial(rate, codebooks, np.array(bits), np.array(nats))
 
 
-def _between(larger: _Trial, fitting: _Trial, bits: float) -> Tables:
-    """Both tables in one: tensors that save most nats per bit use the larger one's entries.
+def _between(larger: _Trial, fitting: _Trial, bits: float) -> Codebooks:
+    """Both codebooks in one: tensors that save most nats per bit use the larger one's entries.
 
     As many as `bits` allow.
     """
-    left = bits - fitting.total_bits - ENTRY_BITS * len(larger.tables.codebook.share)
+    left = bits - fitting.total_bits - ENTRY_BITS * len(larger.codebooks.codebook.share)
     more, saved = larger.bits - fitting.bits, fitting.nats - larger.nats
     taken = np.zeros(len(more), dtype=bool)
     for tensor in np.argsort(-saved / np.maximum(more, 1)):
@@ -220,8 +222,8 @@ def _between(larger: _Trial, fitting: _Trial, bits: float) -> Tables:
             taken[tensor] = True
             left -= more[tensor]
     if not taken.any():
-        return fitting.tables
-    return joined_tables(larger.tables, fitting.tables, taken)
+        return fitting.codebooks
+    return joined_codebooks(larger.codebooks, fitting.codebooks, taken)
 
 
 def coded_bits(label: Tensor, entries: int) -> float:
@@ -231,9 +233,9 @@ def coded_bits(label: Tensor, entries: int) -> float:
     return float(-(used * (used / used.sum()).log2()).sum())
 
 
-def nearest_entries(mean: Tensor, std: Tensor, table: Codebook, rate: float) -> Tensor:
+def nearest_entries(mean: Tensor, std: Tensor, codebook: CodebookEntries, rate: float) -> Tensor:
     """The entry of least KL(N_k || q_i) - rate log pi_k for every weight."""
     if len(mean) == 0:
         return torch.empty(0, dtype=torch.int32, device=mean.device)
-    places = _Places.of(mean, std, ())
-    return assigned_entries(mean, places.log_std, table, rate, places.grid, places.cells)
+    plane = _Plane.of(mean, std, ())
+    return assigned_entries(mean, plane.log_std, codebook, rate, plane.grid, plane.bins)

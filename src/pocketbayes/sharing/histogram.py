@@ -1,4 +1,4 @@
-"""Millions of points in the plane as the cells of a grid, each with its exact moments."""
+"""A histogram of millions of points in the plane, each bin with its exact moments."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,9 +13,9 @@ CHUNK = 1 << 21
 
 
 class Grid(NamedTuple):
-    """Cells of equal width in z = u / (2 + |u|), u = (x - center) / width, which spares long tails.
+    """Bins of equal width in z = u / (2 + |u|), u = (x - center) / width, which spares long tails.
 
-    `low` and `step` are those of z; `side` is the number of cells along each axis.
+    `low` and `step` are those of z; `side` is the number of bins along each axis.
     """
 
     center: Array
@@ -25,8 +25,8 @@ class Grid(NamedTuple):
     side: int
 
 
-class Cells(NamedTuple):
-    """Cells that hold points: numbers, sizes (in points), means, covariances (xx, xy, yy)."""
+class Histogram(NamedTuple):
+    """Bins that hold points: numbers, sizes (in points), means, covariances (xx, xy, yy)."""
 
     number: NDArray[np.int64]
     size: Array
@@ -46,8 +46,8 @@ def made_grid(x: Tensor, y: Tensor, side: int) -> Grid:
     return Grid(center, width, z[:, 0], step, side)
 
 
-def cell_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
-    """The number of each point's cell."""
+def bin_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
+    """The number of each point's bin."""
     parts = []
     for axis, values in enumerate((x, y)):
         u = (values - grid.center[axis]).mul_(1 / grid.width[axis])
@@ -58,29 +58,29 @@ def cell_numbers(x: Tensor, y: Tensor, grid: Grid) -> Tensor:
     return number
 
 
-def row_lookup(cells: Cells, grid: Grid, device: torch.device) -> Tensor:
-    """For every cell of the grid its row among the cells that hold points; 0 for the others."""
+def row_lookup(bins: Histogram, grid: Grid, device: torch.device) -> Tensor:
+    """For every bin of the grid its row among the bins that hold points; 0 for the others."""
     row_of = torch.zeros(grid.side**2, dtype=torch.int64)
-    row_of[torch.from_numpy(cells.number)] = torch.arange(len(cells.number))
+    row_of[torch.from_numpy(bins.number)] = torch.arange(len(bins.number))
     return row_of.to(device)
 
 
-def filled_cells(x: Tensor, y: Tensor, grid: Grid) -> Cells:
-    """Counts and exact moments of all cells that hold points, summed in float64."""
+def filled_bins(x: Tensor, y: Tensor, grid: Grid) -> Histogram:
+    """Counts and exact moments of all bins that hold points, summed in float64."""
     sums = torch.zeros(6, grid.side**2, dtype=torch.float64, device=x.device)
     for part in chunks(len(x)):
-        number = cell_numbers(x[part], y[part], grid).long()
+        number = bin_numbers(x[part], y[part], grid).long()
         u, v = (t[part].double() - c for t, c in zip((x, y), grid.center, strict=True))
         for row, values in enumerate((torch.ones_like(u), u, v, u * u, u * v, v * v)):
             sums[row].index_add_(0, number, values)
-    table = sums.cpu().numpy()
-    occupied = np.flatnonzero(table[0]).astype(np.int64)
-    count, u, v, uu, uv, vv = table[:, occupied]
+    totals = sums.cpu().numpy()
+    occupied = np.flatnonzero(totals[0]).astype(np.int64)
+    count, u, v, uu, uv, vv = totals[:, occupied]
     mean = np.stack([u, v], 1) / count[:, None]
     second = np.stack([uu, uv, vv], 1) / count[:, None]
     covariance = second - products(mean)
     covariance[:, [0, 2]] = covariance[:, [0, 2]].clip(0)
-    return Cells(occupied, count, mean + grid.center, covariance)
+    return Histogram(occupied, count, mean + grid.center, covariance)
 
 
 def products(vectors: Array) -> Array:
@@ -90,12 +90,12 @@ def products(vectors: Array) -> Array:
 
 
 def chunks(length: int, size: int = CHUNK) -> Iterator[slice]:
-    """Stretches of at most `size` that cover the length."""
+    """Slices of at most `size` that cover the length."""
     return (slice(i, i + size) for i in range(0, length, size))
 
 
-def scaled(cells: Cells, factor: Array) -> Cells:
-    """The same cells with each axis multiplied by its factor."""
-    return cells._replace(
-        mean=cells.mean * factor, covariance=cells.covariance * products(factor[None])
+def scaled(bins: Histogram, factor: Array) -> Histogram:
+    """The same bins with each axis multiplied by its factor."""
+    return bins._replace(
+        mean=bins.mean * factor, covariance=bins.covariance * products(factor[None])
     )

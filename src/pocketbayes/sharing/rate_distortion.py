@@ -1,4 +1,4 @@
-"""A table of Gaussians chosen for bytes and nats together.
+"""A codebook of Gaussians chosen for bytes and nats together.
 
 Every weight q_i = N(mu_i, s_i^2) is replaced by one of a few N(m_k, v_k). That costs nats,
 KL(N_k || q_i), and bits, -log2 pi_k for its index, so index i is chosen to minimise
@@ -11,7 +11,7 @@ by beta KL(N_k || q_i): this direction. The other one would make an entry as wid
 apart, and the network unsure.
 
 With the precision p_i = 1 / s_i^2 the KL is linear in p_i, p_i mu_i and a term without k, so their
-means over a cell of points are all that is needed.
+means over a bin of points are all that is needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ from torch import Tensor
 from pocketbayes.sharing.histogram import (
     CHUNK,
     Array,
-    Cells,
     Grid,
-    cell_numbers,
+    Histogram,
+    bin_numbers,
     chunks,
     row_lookup,
 )
@@ -35,12 +35,12 @@ from pocketbayes.sharing.mixture import split_labels
 
 _DROPPED = 1e-9  # share below which an entry is dropped
 _UNSEEN = 1e-7  # share, in a tensor, of an entry that none of its weights has chosen
-_LITTLE_WORK = 1 << 21  # costs of cells at entries
+_LITTLE_WORK = 1 << 21  # costs of bins at entries
 _BLOCK = 1 << 18  # costs at a time, which stay in a processor's cache
 
 
-class Codebook(NamedTuple):
-    """Entries of the table: means, variances, and the share of weights that use each."""
+class CodebookEntries(NamedTuple):
+    """Entries of the codebook: means, variances, and the share of weights that use each."""
 
     mean: Array
     variance: Array
@@ -56,32 +56,34 @@ class Statistics(NamedTuple):
     rest: Array
 
 
-def statistics_of(cells: Cells) -> Statistics:
-    """What the fit needs of cells in the (mean, log std) plane, to second order in their width."""
-    mean, log_std = cells.mean.T
-    xx, xy, yy = cells.covariance.T
+def statistics_of(bins: Histogram) -> Statistics:
+    """What the fit needs of bins in the (mean, log std) plane, to second order in their width."""
+    mean, log_std = bins.mean.T
+    xx, xy, yy = bins.covariance.T
     precision, more = np.exp(-2 * log_std), 1 + 2 * yy
     square = precision * (mean**2 * more + xx - 4 * mean * xy)
     return Statistics(
-        cells.size,
+        bins.size,
         precision * more,
         precision * (mean * more - 2 * xy),
         square / 2 + log_std - 0.5,
     )
 
 
-class Tables(NamedTuple):
-    """One table for all tensors, and the share that each entry has in each of them."""
+class Codebooks(NamedTuple):
+    """One codebook for all tensors, and the share that each entry has in each of them."""
 
-    codebook: Codebook
+    codebook: CodebookEntries
     share: Array  # (tensors, entries)
 
-    def of(self, tensor: int) -> Codebook:
-        """The table as one tensor sees it."""
+    def of(self, tensor: int) -> CodebookEntries:
+        """The codebook as one tensor sees it."""
         return self.codebook._replace(share=self.share[tensor])
 
 
-def joined_tables(first: Tables, second: Tables, uses_first: NDArray[np.bool_]) -> Tables:
+def joined_codebooks(
+    first: Codebooks, second: Codebooks, uses_first: NDArray[np.bool_]
+) -> Codebooks:
     """The entries of both that are in use, where each tensor uses those of one."""
     own = uses_first[:, None]
     parts = [np.where(own, first.share, _UNSEEN), np.where(own, _UNSEEN, second.share)]
@@ -89,17 +91,17 @@ def joined_tables(first: Tables, second: Tables, uses_first: NDArray[np.bool_]) 
     used = (share > _UNSEEN).any(0)
     books = zip(first.codebook, second.codebook, strict=True)
     mean, variance, shares = (np.concatenate(arrays)[used] for arrays in books)
-    return Tables(Codebook(mean, variance, shares / shares.sum()), share[:, used])
+    return Codebooks(CodebookEntries(mean, variance, shares / shares.sum()), share[:, used])
 
 
 def fitted_codebook(
-    cells: Cells,
+    bins: Histogram,
     entries: int,
     rate: float,
-    tensors: Sequence[Cells] = (),
+    tensors: Sequence[Histogram] = (),
     limit: float = np.inf,
     tolerance: float = 1e-6,
-) -> Tables:
+) -> Codebooks:
     """Alternates choice and fit until the cost falls no more; empty entries go.
 
     A file codes each tensor's labels by their own frequencies: what is rare in the network may be
@@ -107,7 +109,7 @@ def fitted_codebook(
     Alternation ends in the optimum next to its start: of those from several starts, the best.
 
     Args:
-        cells: weights in the (mean, log std) plane.
+        bins: weights in the (mean, log std) plane.
         entries: at most; the rate decides how many are left.
         rate: nats of KL that one nat of index is worth; 0 ignores the index.
         tensors: the same weights, tensor by tensor; without them all are one.
@@ -115,36 +117,36 @@ def fitted_codebook(
             a few that are known exactly would take the entries for themselves.
         tolerance: stops when the cost per weight falls by less.
     """
-    data = [statistics_of(part) for part in tensors or [cells]]
+    data = [statistics_of(part) for part in tensors or [bins]]
     size = sum(len(part.size) for part in data)
     found = [
         _alternated(data, start, rate, limit, tolerance)
-        for start in _starts(cells, entries, rate, size, tolerance)
+        for start in _starts(bins, entries, rate, size, tolerance)
     ]
-    return min(found, key=lambda one: one.cost).tables
+    return min(found, key=lambda one: one.cost).codebooks
 
 
 class _Fit(NamedTuple):
-    """Tables, and what they cost per weight, at most."""
+    """Codebooks, and what they cost per weight, at most."""
 
-    tables: Tables
+    codebooks: Codebooks
     cost: float
 
 
 def _starts(
-    cells: Cells, entries: int, rate: float, size: int, tolerance: float
-) -> Iterator[Codebook]:
-    """Tables where all weights are one tensor, which is fast: for this rate and for a lower one.
+    bins: Histogram, entries: int, rate: float, size: int, tolerance: float
+) -> Iterator[CodebookEntries]:
+    """Codebooks where all weights are one tensor, which is fast: for this rate and for a lower one.
 
     Entries that pay in some tensors only are left by the lower one, so many that this is worth its
-    time only for few cells or few entries.
+    time only for few bins or few entries.
     """
-    whole = statistics_of(cells)
-    split = refitted(whole, split_labels(cells, entries), entries)
+    whole = statistics_of(bins)
+    split = refitted(whole, split_labels(bins, entries), entries)
 
-    def fitted(start: Codebook, own_rate: float, iterations: int) -> Codebook:
+    def fitted(start: CodebookEntries, own_rate: float, iterations: int) -> CodebookEntries:
         fit = _alternated([whole], start, own_rate, np.inf, tolerance, iterations)
-        return fit.tables.codebook
+        return fit.codebooks.codebook
 
     middle = fitted(split, rate, 100)
     yield middle
@@ -154,17 +156,17 @@ def _starts(
 
 def _alternated(
     data: Sequence[Statistics],
-    start: Codebook,
+    start: CodebookEntries,
     rate: float,
     limit: float,
     tolerance: float,
     iterations: int = 100,
 ) -> _Fit:
     """Choice and fit in turn, as long as that pays."""
-    tables = Tables(start, np.tile(start.share, (len(data), 1)))
+    codebooks = Codebooks(start, np.tile(start.share, (len(data), 1)))
     total, cost = sum(part.size.sum() for part in data), np.inf
     for _ in range(iterations):
-        found = [chosen(part, tables.of(t), rate) for t, part in enumerate(data)]
+        found = [chosen(part, codebooks.of(t), rate) for t, part in enumerate(data)]
         values = [value for _, value in found]
         last, cost = (
             cost,
@@ -176,35 +178,37 @@ def _alternated(
         ]
         if not any(part.size.any() for part in sharing):
             break
-        tables = _refitted_tables(sharing, [k for k, _ in found], len(tables.codebook.share))
+        codebooks = _refitted_codebooks(
+            sharing, [k for k, _ in found], len(codebooks.codebook.share)
+        )
         if last - cost < tolerance:
             break
-    return _Fit(tables, cost)
+    return _Fit(codebooks, cost)
 
 
-def _refitted_tables(
+def _refitted_codebooks(
     data: Sequence[Statistics], choices: Sequence[NDArray[np.int64]], entries: int
-) -> Tables:
-    """The table fitted to all tensors, and the shares of its entries in each."""
+) -> Codebooks:
+    """The codebook fitted to all tensors, and the shares of its entries in each."""
     joined = Statistics(*(np.concatenate(arrays) for arrays in zip(*data, strict=True)))
     counts = [np.bincount(c, p.size, entries) for p, c in zip(data, choices, strict=True)]
     kept = sum(counts) > _DROPPED * joined.size.sum()
     codebook = refitted(joined, np.concatenate(choices), entries)
     share = np.stack([count[kept] / max(count.sum(), 1) for count in counts])
-    return Tables(codebook, np.maximum(share, _UNSEEN))
+    return Codebooks(codebook, np.maximum(share, _UNSEEN))
 
 
-def refitted(data: Statistics, choice: NDArray[np.int64], entries: int) -> Codebook:
+def refitted(data: Statistics, choice: NDArray[np.int64], entries: int) -> CodebookEntries:
     """The best entry for the weights that chose it: m = sum p mu / sum p, 1 / v = mean p."""
     size = np.bincount(choice, data.size, entries)
     kept = size > _DROPPED * data.size.sum()
     size = size[kept]
     precision = np.bincount(choice, data.size * data.precision, entries)[kept]
     weighted = np.bincount(choice, data.size * data.weighted, entries)[kept]
-    return Codebook(weighted / precision, size / precision, size / size.sum())
+    return CodebookEntries(weighted / precision, size / precision, size / size.sum())
 
 
-def terms_of(codebook: Codebook, rate: float) -> Array:
+def terms_of(codebook: CodebookEntries, rate: float) -> Array:
     """Rows a, b, c of the cost a p + b p mu + c of each entry, but for the term without k.
 
     KL(N_k || q) = [(v + m^2) p - 2 m p mu - log v] / 2 + (p mu^2 - log p - 1) / 2.
@@ -213,7 +217,9 @@ def terms_of(codebook: Codebook, rate: float) -> Array:
     return np.stack([(codebook.variance + codebook.mean**2) / 2, -codebook.mean, constant])
 
 
-def chosen(data: Statistics, codebook: Codebook, rate: float) -> tuple[NDArray[np.int64], Array]:
+def chosen(
+    data: Statistics, codebook: CodebookEntries, rate: float
+) -> tuple[NDArray[np.int64], Array]:
     """The cheapest entry for each group, and its cost."""
     terms = terms_of(codebook, rate)
     rows = _rows(data)
@@ -243,26 +249,26 @@ def _blocks(rows: int, terms: Array) -> Iterator[slice]:
 def assigned_entries(
     mean: Tensor,
     log_std: Tensor,
-    codebook: Codebook,
+    codebook: CodebookEntries,
     rate: float,
     grid: Grid,
-    cells: Cells,
+    bins: Histogram,
     candidates: int = 4,
 ) -> Tensor:
-    """The cheapest entry for every weight, among the cheapest few of its cell."""
-    data, terms = statistics_of(cells), terms_of(codebook, rate)
+    """The cheapest entry for every weight, among the cheapest few of its bin."""
+    data, terms = statistics_of(bins), terms_of(codebook, rate)
     count = min(candidates, len(codebook.share))
     rows = _rows(data)
     best = np.empty((len(rows), count), dtype=np.int32)
     for part in _blocks(len(rows), terms):
         best[part] = np.argpartition(_costs(rows[part], terms), count - 1, 1)[:, :count]
     choices = torch.from_numpy(best).to(mean.device)
-    row_of = row_lookup(cells, grid, mean.device)
-    table = torch.from_numpy(terms.T.copy()).to(mean.device)
+    row_of = row_lookup(bins, grid, mean.device)
+    term_rows = torch.from_numpy(terms.T.copy()).to(mean.device)
     labels = torch.empty(len(mean), dtype=torch.int32, device=mean.device)
     for part in chunks(len(mean), CHUNK // 8):
-        options = choices[row_of[cell_numbers(mean[part], log_std[part], grid).long()]]
-        a, b, c = table[options.long()].unbind(2)
+        options = choices[row_of[bin_numbers(mean[part], log_std[part], grid).long()]]
+        a, b, c = term_rows[options.long()].unbind(2)
         mu, p = mean[part].double()[:, None], (-2 * log_std[part].double()).exp()[:, None]
         cost = a * p + b * p * mu + c
         labels[part] = options.gather(1, cost.argmin(1, keepdim=True)).flatten()

@@ -57,8 +57,8 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
             `forward`, on the model's device.
 
     Raises:
-        PocketBayesError: switches that `prune_` has not decided yet, a forward pass that cannot be
-            traced because it depends on values, or an example that does not fit.
+        PocketBayesError: inclusion variables that `prune_` has not decided yet, a forward pass that
+            cannot be traced because it depends on values, or an example that does not fit.
 
     Example:
         >>> small = shrink(prune_(model), images[:8])
@@ -92,7 +92,9 @@ def _require_decided(model: nn.Module) -> None:
         raise PocketBayesError("shrink takes one network: shrink each of model.members instead")
     for name, posterior in named_posteriors(model):
         if isinstance(posterior, SpikeSlab):
-            raise PocketBayesError(f"{name} has switches that may be on or off: call prune_ first")
+            raise PocketBayesError(
+                f"{name} has inclusion variables that may be on or off: call prune_ first"
+            )
 
 
 def _require_example(model: nn.Module, args: tuple[Any, ...]) -> None:

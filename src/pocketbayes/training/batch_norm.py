@@ -1,4 +1,4 @@
-"""Running statistics of batch norms, for a network whose weights have changed without training."""
+"""Batch-norm statistics, for a network whose weights have changed without training."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from pocketbayes.errors import DataError, require_choice, require_count
 from pocketbayes.layers import ESTIMATORS, explained_failure, members_of, require_module
 from pocketbayes.methods import averaged
-from pocketbayes.posteriors import tables_with_passes
+from pocketbayes.posteriors import codebooks_with_passes
 from pocketbayes.prediction import drawing, input_batches
 
-Norms = dict[str, _BatchNorm]
+BatchNorms = dict[str, _BatchNorm]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -50,13 +50,13 @@ def refresh_norms_(
         >>> refresh_norms_(prune_(model, 0.1), train_loader)
     """
     require_refreshable(model, loader, batches, estimator)
-    norms = running_norms(model)
-    if not norms:
+    batch_norms = running_batch_norms(model)
+    if not batch_norms:
         return model
     device = next(model.parameters()).device
-    with drawing(model, estimator, generator), _begun_anew(norms):
+    with drawing(model, estimator, generator), _begun_anew(batch_norms):
         _run(members_of(model), islice(input_batches(loader, 256), batches), device)
-        _require_finite(norms)
+        _require_finite(batch_norms)
     return model
 
 
@@ -70,7 +70,7 @@ def require_refreshable(model: object, loader: object, batches: int, estimator: 
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
 
 
-def running_norms(model: nn.Module) -> Norms:
+def running_batch_norms(model: nn.Module) -> BatchNorms:
     """Every batch norm that keeps running statistics, by name."""
     return {
         name: module
@@ -80,9 +80,9 @@ def running_norms(model: nn.Module) -> Norms:
 
 
 @torch.no_grad()
-def average_norms_(model: nn.Module) -> None:
+def average_batch_norms_(model: nn.Module) -> None:
     """Gives every process the mean of what all of them have estimated."""
-    for norm in running_norms(model).values():
+    for norm in running_batch_norms(model).values():
         for name in _STATISTICS[:2]:
             averaged(getattr(norm, name))
 
@@ -95,16 +95,16 @@ def _run(networks: list[nn.Module], inputs: Iterable[Tensor], device: torch.devi
         if len(x) == 1 < largest:  # what is left over has no variance
             continue
         for network in networks:
-            for table in tables_with_passes(network):
-                table.begin_pass()
+            for codebook in codebooks_with_passes(network):
+                codebook.begin_pass()
             with explained_failure(x):
                 network(x.to(device))
     if largest == 0:
         raise DataError("the loader is empty: it yielded no batch to estimate the norms from")
 
 
-def _require_finite(norms: Norms) -> None:
-    for name, norm in norms.items():
+def _require_finite(batch_norms: BatchNorms) -> None:
+    for name, norm in batch_norms.items():
         if not all(bool(getattr(norm, key).isfinite().all()) for key in _STATISTICS[:2]):
             raise DataError(
                 f"the statistics of {name} came out as NaN or infinite: look for NaN in the inputs "
@@ -113,11 +113,11 @@ def _require_finite(norms: Norms) -> None:
 
 
 @contextmanager
-def _begun_anew(norms: Norms) -> Iterator[None]:
-    """Norms forget, and give every batch the same weight; one that never runs stays as it was."""
-    momenta = {name: norm.momentum for name, norm in norms.items()}
-    before = {name: _statistics(norm) for name, norm in norms.items()}
-    for norm in norms.values():
+def _begun_anew(batch_norms: BatchNorms) -> Iterator[None]:
+    """They forget, and give every batch the same weight; one that never runs stays as it was."""
+    momenta = {name: norm.momentum for name, norm in batch_norms.items()}
+    before = {name: _statistics(norm) for name, norm in batch_norms.items()}
+    for norm in batch_norms.values():
         norm.reset_running_stats()
         norm.momentum, norm.training = None, True
     finished = False
@@ -125,7 +125,7 @@ def _begun_anew(norms: Norms) -> Iterator[None]:
         yield
         finished = True
     finally:
-        for name, norm in norms.items():
+        for name, norm in batch_norms.items():
             norm.momentum = momenta[name]
             if not finished or not norm.num_batches_tracked:
                 _restore(norm, before[name])

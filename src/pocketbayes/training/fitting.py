@@ -27,10 +27,14 @@ from pocketbayes.layers import (
     update_description,
 )
 from pocketbayes.likelihoods import LIKELIHOODS, Objective, matched_target
-from pocketbayes.methods import Beginning, DeepEnsemble, MeanField, Method, agree_on_state
+from pocketbayes.methods import DeepEnsemble, MeanField, Method, StartContext, agree_on_state
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.prediction import unpack
-from pocketbayes.training.batch_norm import average_norms_, refresh_norms_, running_norms
+from pocketbayes.training.batch_norm import (
+    average_batch_norms_,
+    refresh_norms_,
+    running_batch_norms,
+)
 from pocketbayes.training.batches import Batches, dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
 from pocketbayes.training.environment import (
@@ -174,17 +178,17 @@ def _begin(
     def refresh() -> None:
         noise = noise_in_use(model)
         learns_noise = noise is not None and noise.requires_grad
-        if running_norms(model) or learns_noise:
+        if running_batch_norms(model) or learns_noise:
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
-            average_norms_(model)
+            average_batch_norms_(model)
             if learns_noise:
                 refresh_noise_(model, pairs())
                 average_noise_(model)
 
     memory: dict[str, Tensor] = {}
-    settings.method.begin(model, Beginning(mean_gradients, memory, refresh))
+    settings.method.begin(model, StartContext(mean_gradients, memory, refresh))
     return memory
 
 

@@ -25,8 +25,8 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
     noise = noise_log_std(model)
     noises = {} if noise is None else {id(noise): noise}
     located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
-    switches = {id(p) for _, q in named_posteriors(model) for p in q.switch_parameters()}
-    known = scales.keys() | switches
+    inclusions = {id(p) for _, q in named_posteriors(model) for p in q.inclusion_parameters()}
+    known = scales.keys() | inclusions
     means = [p for key, p in located.items() if key not in known and p.requires_grad]
     others = located | scales | noises
     rest = [p for p in model.parameters() if id(p) not in others and p.requires_grad]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import TrainingError
 from pocketbayes.layers import explained_failure, update_description
 from pocketbayes.likelihoods import Objective
-from pocketbayes.methods import Method, Moment, never_broadcast
+from pocketbayes.methods import Method, StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
 from pocketbayes.prediction import evaluate
 from pocketbayes.training.batches import Batches
@@ -25,7 +25,7 @@ from pocketbayes.training.environment import deferred_interrupt
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.progress import TrainingBar
-from pocketbayes.training.run_state import Standing, fill_model, load_state, save_state
+from pocketbayes.training.run_state import RunState, fill_model, load_state, save_state
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Run:
             )
         self.replays_graphs = self.compile is True and one_gpu
         self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
-        self.at = Standing.at_start(fabric.device, memory)
+        self.at = RunState.at_start(fabric.device, memory)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
@@ -100,7 +100,7 @@ class Run:
     def _go_on_from(self, state: dict[str, Any]) -> None:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.at, self.has_checkpoint = Standing(**state["standing"]), True
+        self.at, self.has_checkpoint = RunState(**state["standing"]), True
 
     def _set_up(self) -> None:
         """Wraps the loss for its device and processes."""
@@ -193,7 +193,9 @@ class Run:
                 return dense_gradients(self.objective, x, y, estimator)
 
         size = self.settings.dataset_size
-        moment = Moment(self.at.step, progress, self.optimizers, gradients, self.at.memory, size)
+        moment = StepContext(
+            self.at.step, progress, self.optimizers, gradients, self.at.memory, size
+        )
         resized = self.settings.method.after_step(self.model, moment)
         if resized and self.fabric.world_size > 1:
             self._set_up()

@@ -1,4 +1,4 @@
-"""Where a training run stands, and how it is stored and taken up again."""
+"""The state of a training run, how it is stored and resumed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from pocketbayes.training.checkpoints import load_checkpoint, save_checkpoint
 
 
 @dataclass
-class Standing:
+class RunState:
     """All that changes while a run goes on, besides its model and optimisers.
 
     Attributes:
@@ -38,7 +38,7 @@ class Standing:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def at_start(cls, device: torch.device, memory: dict[str, Tensor]) -> "Standing":
+    def at_start(cls, device: torch.device, memory: dict[str, Tensor]) -> "RunState":
         """Nothing done yet."""
         return cls(torch.zeros(5, dtype=torch.float64, device=device), memory=memory)
 
@@ -60,14 +60,14 @@ def save_state(
     fingerprint: dict[str, Any],
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
-    standing: Standing,
+    run_state: RunState,
 ) -> None:
     """Writes the checkpoint."""
     state = {
         "settings": fingerprint,
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-        "standing": vars(standing) | {"totals": standing.totals.clone()},
+        "standing": vars(run_state) | {"totals": run_state.totals.clone()},
     }
     save_checkpoint(directory, state)
 
