@@ -1,9 +1,9 @@
-"""What the update of switches takes, as a share of a training step.
+"""What the inclusion update takes, as a share of a training step.
 
     python benchmarks/switch_update.py
 
 The time in `SpikeSlab.after_step`, which holds nothing but that update, against the whole of
-training, data included; every switch moves in every step.
+training, data included; every inclusion variable moves in every step.
 """
 
 import argparse
