@@ -142,8 +142,9 @@ def placed(job: Job, folders: dict[str, Path]) -> list[str]:
 
 # What tells the rows of one command and seed apart.
 TELLING = (
-    "row", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
-    "corruption", "severity", "std_bits", "set", "split",
+    "row", "model", "data", "stage", "density", "change", "estimator", "target_bytes", "file",
+    "corruption", "severity", "std_bits", "set", "split", "problem", "network", "task",
+    "granularity", "training", "correlation", "engine", "allocation",
 )  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def varied(words: Sequence[str]) -> list[str]:
     return sorted({pair.partition("=")[0] for pair in pairs})
 
 
-def told(row: dict[str, Any], names: Sequence[str]) -> str:
+def told(row: dict[str, Any], names: Sequence[str] = ()) -> str:
     """What tells it apart, with these settings; of a method its name, as it gains settings."""
     method, settings = row.get("method"), row.get("settings", {})
     name = method.get("method") if isinstance(method, dict) else method

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from run import told
+
 RESULTS = Path(__file__).parents[1] / "results"
 NOTE = "<!-- Written by benchmarks/tables.py; do not edit. -->"
 
@@ -21,13 +23,6 @@ Field = str | Callable[[Row], Any]  # the path of a field, as in settings.beta, 
 # A test of a row or, by path, a value, a tuple of values or a test of the value.
 Where = Mapping[str, Any] | Callable[[Row], bool]
 Show = Callable[[list[Any]], str]  # the text of the values of all runs of a line
-
-# What tells runs of one line apart.
-TELLING = (
-    "row", "method", "model", "data", "stage", "density", "change", "estimator", "target_bytes",
-    "file", "corruption", "severity", "std_bits", "set", "split", "problem", "seed", "network",
-    "task", "granularity", "training", "correlation", "engine", "allocation",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -186,7 +181,7 @@ def grouped(found: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Any, l
 
 def last_runs(found: Sequence[Row]) -> list[Row]:
     """Each run once: of one that was repeated, the last."""
-    return list({str([row.get(name) for name in TELLING]): row for row in found}.values())
+    return list({(told(row), row.get("seed")): row for row in found}.values())
 
 
 def text(values: list[Any]) -> str:

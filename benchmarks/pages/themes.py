@@ -631,16 +631,6 @@ SPEED = Page(
             by=("model", "density", "allocation"),
         ),
         Table(
-            "The inclusion update's share of a training step",
-            (
-                Column("network", "network", text),
-                Column("inclusion variables of", "granularity", text),
-                Column("share", "median_share", average(1, 100, "%")),
-            ),
-            source=("switch_update",),
-            by=("network", "granularity"),
-        ),
-        Table(
             "Loading and augmenting CIFAR-10",
             (
                 Column("where", "hardware", text),
