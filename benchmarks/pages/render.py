@@ -27,10 +27,10 @@ Show = Callable[[list[Any]], str]  # the text of the values of all runs of a lin
 
 @dataclass(frozen=True)
 class Column:
-    """What one column shows: a field of the runs of a line, of those with `where` only."""
+    """What one column shows: a value of the runs of a line, of those with `where` only."""
 
     head: str
-    field: Field
+    value: Field
     show: Show
     where: Where = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ def cells(table: Table) -> list[list[str]]:
 
 def _cell(column: Column, group: Sequence[Row]) -> str:
     counted = [row for row in group if matches(row, column.where)]
-    values = [value_of(row, column.field) for row in counted]
+    values = [value_of(row, column.value) for row in counted]
     known = [value for value in values if value is not None]
     return column.show(known) if known else ""
 

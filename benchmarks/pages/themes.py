@@ -5,7 +5,7 @@ from collections import Counter
 from families import FAMILIES
 from uci_sets import UCI_SETS
 
-from pages.headline import BYTES, HEADS, RESNET_18, RESNET_20
+from pages.headline import BYTES, HEADS, RESNET_18, RESNET_20, sources
 from pages.published import published_table
 from pages.render import (
     SCORES,
@@ -30,6 +30,10 @@ METHOD = Column("method", "row", text)
 PREDICTION = Column("prediction", "estimator", text)
 OOD = Column("OOD AUROC", "auroc_entropy", number(3))
 WEIGHTS = Column("weights", "active_weights", whole)
+NAMES = {
+    "resnet18": "ResNet-18", "resnet20": "ResNet-20", "lenet5": "LeNet-5", "mlp": "MLP",
+    "cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST",
+}  # fmt: skip
 STAGES = {"trained on": "fine-tuned", "shared": "not fine-tuned"}
 
 
@@ -44,7 +48,7 @@ def by_family(row: Row) -> tuple[int, int]:
 def compared(model: str, data: str, epochs: int) -> Table:
     """All methods on one network and data set."""
     return Table(
-        f"{model}, {data}, {epochs} epochs",
+        f"{NAMES[model]} on {NAMES[data]}, {epochs} epochs",
         (METHOD, PREDICTION, Column("seeds", "seed", count), *SCORES, OOD, WEIGHTS, BYTES),
         source=("side_by_side",),
         where={"model": model, "data": data, "settings.epochs": epochs},
@@ -164,7 +168,7 @@ REGRESSION = Page(
 def libraries(model: str, data: str, epochs: int) -> Table:
     """All libraries on one network."""
     return Table(
-        f"{model}, {data}, {epochs} epochs",
+        f"{NAMES[model]} on {NAMES[data]}, {epochs} epochs",
         (
             Column("library", "row", text), Column("learning rate", "settings.lr", text), *SCORES,
             OOD, Column("stored, bytes", "stored_bytes", whole),
@@ -439,7 +443,7 @@ def corruption_table(model: str, epochs: int) -> Table:
     )
     others = {"severity": lambda severity: severity > 0}
     return Table(
-        f"{model}, {epochs} epochs",
+        f"{NAMES[model]} on CIFAR-10, {epochs} epochs",
         (
             Column("method", method_of, text), *severities,
             Column("1 to 5", "accuracy", average(2, 100), others),
@@ -509,6 +513,7 @@ FILES = Page(
                 Column("SVHN AUROC", "auroc_entropy", number(3)),
                 Column("marginal CE", "marginal_ce", number(4)), WEIGHTS,
                 Column("bits-back limit, bytes", "bits_back_bytes", whole), BYTES,
+                Column("paper", "claim", sources),
             ),
             lines=(*RESNET_18, *RESNET_20),
             heads=HEADS,
