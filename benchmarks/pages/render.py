@@ -74,19 +74,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """A theme: at most three sentences, tables, and what else stands under them."""
+    """A theme: at most three sentences, a picture, tables, and what else stands under them."""
 
     name: str
     title: str
     about: str
     note: str
     tables: tuple[Table, ...]
+    picture: str = ""
     after: Callable[[], str] = str
 
 
 def page(declared: Page) -> str:
     """One page in Markdown."""
-    parts = [f"# {declared.title}\n", f"{NOTE}\n", f"{declared.note}\n"]
+    first = [f"# {declared.title}", NOTE, declared.note, declared.picture]
+    parts = [f"{words}\n" for words in first if words]
     parts += [section(table) for table in declared.tables]
     return "\n".join(parts) + declared.after()
 

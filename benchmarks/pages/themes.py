@@ -1,6 +1,7 @@
 """Every page but the first: one theme each, as declarations of its tables."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from families import FAMILIES
 from uci_sets import UCI_SETS
@@ -24,6 +25,12 @@ from pages.render import (
     text,
     whole,
 )
+
+
+def named(name: str) -> Column:
+    """A column that names what lines are about."""
+    return Column(name, name, text)
+
 
 NETWORK = Column("network", "model", text)
 METHOD = Column("method", "row", text)
@@ -151,7 +158,7 @@ REGRESSION = Page(
         Table(
             "Mean-field VI against spike-and-slab with a tenth of the weights",
             (
-                Column("set", "set", text),
+                named("set"),
                 Column("density", "density", average(3), {"row": "spike-slab"}),
                 *paired("rmse"), *paired("nll"),
             ),
@@ -165,12 +172,19 @@ REGRESSION = Page(
 # Other libraries.
 
 
+def library(row: Row) -> str:
+    """The name of a row; the network without uncertainty is no library."""
+    return str(row["row"].replace("weights drawn", "weight samples")).replace(
+        "plain", "deterministic"
+    )
+
+
 def libraries(model: str, data: str, epochs: int) -> Table:
     """All libraries on one network."""
     return Table(
         f"{NAMES[model]} on {NAMES[data]}, {epochs} epochs",
         (
-            Column("library", "row", text), Column("learning rate", "settings.lr", text), *SCORES,
+            Column("library", library, text), Column("learning rate", "settings.lr", text), *SCORES,
             OOD, Column("stored, bytes", "stored_bytes", whole),
             Column("training step", "step_seconds", average(1, 1000, " ms")),
             Column("prediction", "predict_seconds", average(3, unit=" s")),
@@ -238,7 +252,7 @@ SUBSPACE = Page(
         ),
         Table(
             "Accuracy against density, beside RigL",
-            (Column("density", "density", text), *sparse("Subspace"), *sparse("RigL")),
+            (named("density"), *sparse("Subspace"), *sparse("RigL")),
             source=("subspace_sweep", "subspace_robustness"),
             where=lambda row: row["density"] < 1 and changed(row) == "defaults",
             by=("density",),
@@ -253,7 +267,7 @@ SUBSPACE = Page(
         ),
         Table(
             "Initial standard deviation",
-            (Column("density", "density", text), Column("changed", changed, text), *SCORES),
+            (named("density"), Column("changed", changed, text), *SCORES),
             source=("subspace_robustness",),
             by=("density", changed),
         ),
@@ -308,7 +322,7 @@ SHARING = Page(
         Table(
             "Mean-field VI and the mixture made of it",
             (
-                NETWORK, Column("data", "data", text), METHOD,
+                NETWORK, named("data"), METHOD,
                 Column("stage", lambda row: STAGES.get(row.get("stage"), ""), text), *SCORES,
                 Column("the paper's parameters", "parameters", whole), BYTES,
             ),
@@ -346,15 +360,13 @@ def ratio(row: Row) -> float:
     return float(row["rmse"] / row["oracle_rmse"])
 
 
-def share(found: str, of: str) -> Column:
-    """The share of the features that were found."""
+def rate(head: str, found: str, of: Callable[[Row], int]) -> Column:
+    """How many features were found, of all that could be."""
 
     def show(group: list[Row]) -> str:
-        every = sum(r["relevant"] if of == "relevant" else r["features"] - r["relevant"]
-                    for r in group)  # fmt: skip
-        return f"{sum(row[found] for row in group) / every:.4f}"
+        return f"{sum(row[found] for row in group) / sum(map(of, group)):.4f}"
 
-    return Column("true-positive rate" if of == "relevant" else "false-positive rate", dict, show)
+    return Column(head, dict, show)
 
 
 def at_most(values: list[float]) -> str:
@@ -375,8 +387,10 @@ SPIKE_SLAB = Page(
         Table(
             "Features found",
             (
-                Column("problem", "problem", text), Column("features", "features", text),
-                Column("seeds", "seed", count), share("found", "relevant"), share("false", "other"),
+                named("problem"), named("features"),
+                Column("seeds", "seed", count),
+                rate("true-positive rate", "found", lambda row: row["relevant"]),
+                rate("false-positive rate", "false", lambda row: row["features"] - row["relevant"]),
                 Column("RMSE", "rmse", number(3)),
                 Column("oracle's RMSE", "oracle_rmse", number(3)),
                 Column("ratio", ratio, average(3)), Column("largest ratio", ratio, at_most),
@@ -387,9 +401,9 @@ SPIKE_SLAB = Page(
         Table(
             "Inclusion probabilities",
             (
-                Column("training", "training", text),
+                named("training"),
                 Column("inclusion variables of", "granularity", text),
-                Column("correlation", "correlation", text),
+                named("correlation"),
                 Column("largest error", "largest_error", number(3)),
                 Column("worst seed", "largest_error", at_most),
                 Column("same median model", "same_median_model", average(0, 100, "%")),
@@ -400,7 +414,7 @@ SPIKE_SLAB = Page(
         Table(
             "Accuracy against density",
             (
-                NETWORK, Column("data", "data", text), METHOD,
+                NETWORK, named("data"), METHOD,
                 Column("settings", settings_of, text),
                 *(Column(f"{d:g}", "accuracy", percent, {"density": d}) for d in DENSITIES),
             ),
@@ -493,9 +507,9 @@ def total(values: list[int]) -> str:
     return f"{sum(values):,}"
 
 
-def files_after() -> str:
-    """The picture, and where its published points come from."""
-    return f"\n## Accuracy against bytes\n\n{PICTURE}\n\n{published_table()}"
+def published() -> str:
+    """Where the published points of the picture come from."""
+    return f"\n## Published results of ResNet-18 on CIFAR-10\n\n{published_table()}"
 
 
 FILES = Page(
@@ -544,14 +558,15 @@ FILES = Page(
         Table(
             "Hostile files, refused or loaded",
             (
-                Column("engine", "engine", text), Column("mutations", "mutations", total),
+                named("engine"), Column("mutations", "mutations", total),
                 outcomes("refused"), outcomes("model"), outcomes("findings"),
             ),
             source=("fuzz",),
             by=("engine",),
         ),
     ),
-    files_after,
+    PICTURE,
+    published,
 )  # fmt: skip
 
 
@@ -575,8 +590,8 @@ SPEED = Page(
         Table(
             "Cost of a training step and of 10 samples, on a CPU",
             (
-                Column("task", "task", text), Column("network", "network", text),
-                Column("estimator", "estimator", text),
+                named("task"), named("network"),
+                named("estimator"),
                 Column("time", "time_ratio", average(2, unit=" x")),
                 Column("memory", "memory_ratio", average(2, unit=" x")),
             ),
@@ -626,8 +641,8 @@ SPEED = Page(
         Table(
             "One exchange of weights of a sparse subspace",
             (
-                NETWORK, Column("density", "density", text),
-                Column("allocation", "allocation", text), WEIGHTS,
+                NETWORK, named("density"),
+                named("allocation"), WEIGHTS,
                 Column("time", "median_ms", average(0, unit=" ms")),
                 Column("memory", "held_bytes", average(1, 1e-6, " MB")),
                 Column("dense VI", "dense_posterior_bytes", average(0, 1e-6, " MB")),
