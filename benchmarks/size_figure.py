@@ -15,6 +15,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from pages.headline import RESNET_18
 from pages.published import PUBLISHED
 from pages.render import mean, rows_of
@@ -32,20 +33,20 @@ LOOKS = {
     "Sharing": ("#007A5A", "s"), "chain": ("#000000", "*"),
 }  # fmt: skip
 PAPERS = "0.45"
-DISTANCES = (8, 14, 22, 32, 44)  # points from a mark to its label
+DISTANCES = (8, 14, 22, 32, 44, 58)  # points from a mark to its label
+MARGIN = 9  # pixels around a mark that labels leave free
 ANGLES = np.radians([0, 180, 90, 270, 45, 135, 225, 315])
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A file: its name, mean bytes and accuracy in percent, limit in bytes, and how it is drawn."""
+    """A file: its name, mean bytes and accuracy in percent, and how it is drawn."""
 
     name: str
     size: float
     accuracy: float
     colour: str
     shape: str
-    limit: float | None = None
     is_ours: bool = True
 
 
@@ -62,13 +63,11 @@ def ours() -> list[Mark]:
     for line in RESNET_18:
         found = rows_of(line)
         sizes = [row["file_bytes"] for row in found if "file_bytes" in row]
-        limits = [row["bits_back_bytes"] for row in found if "bits_back_bytes" in row]
         if not sizes or line.words[0] in marks:
             continue
         colour, shape = next(look for name, look in LOOKS.items() if line.words[0].startswith(name))
         accuracy = 100 * mean([row["accuracy"] for row in found])
-        limit = mean(limits) if limits else None
-        marks[line.words[0]] = Mark(line.words[0], mean(sizes), accuracy, colour, shape, limit)
+        marks[line.words[0]] = Mark(line.words[0], mean(sizes), accuracy, colour, shape)
     return list(marks.values())
 
 
@@ -100,8 +99,8 @@ def drawn(marks: Sequence[Mark]) -> Figure:
 
 def set_axes(axes: Any, marks: Sequence[Mark]) -> None:
     """Limits, ticks and titles; labels are placed by them, so they come first."""
-    sizes = [*REFERENCES.values(), *(mark.limit or mark.size for mark in marks)]
-    low, high = min(sizes) / 1.5, max(sizes) * 1.5
+    sizes = [*REFERENCES.values(), *(mark.size for mark in marks)]
+    low, high = min(sizes) / 3, max(sizes) * 1.5
     axes.set(xscale="log", xlim=(low, high), ylim=ACCURACIES)
     ticks = [n * 10**power for power in range(3, 9) for n in (1, 2, 5)]
     axes.set_xticks([tick for tick in ticks if low < tick < high])
@@ -109,7 +108,7 @@ def set_axes(axes: Any, marks: Sequence[Mark]) -> None:
     axes.xaxis.minorticks_off()
     axes.grid(axis="y", color="0.92", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel("file size (logarithmic); open mark: bits-back limit; grey: published, derived")
+    axes.set_xlabel("file size (logarithmic); grey: published, bytes derived")
     axes.set_ylabel("test accuracy (%)")
     axes.set_title("ResNet-18 on CIFAR-10: accuracy against bytes", fontsize=11, loc="left")
     for name, size in REFERENCES.items():
@@ -118,34 +117,35 @@ def set_axes(axes: Any, marks: Sequence[Mark]) -> None:
 
 
 def draw(axes: Any, mark: Mark) -> None:
-    """A file, joined to its bits-back limit."""
+    """A file."""
     look = {"color": mark.colour, "marker": mark.shape, "linestyle": "none"}
     axes.plot(mark.size, mark.accuracy, markersize=8 if mark.is_ours else 4.5, **look)
-    if mark.limit:
-        axes.plot([mark.limit, mark.size], [mark.accuracy] * 2, color=mark.colour, linewidth=0.6)
-        axes.plot(mark.limit, mark.accuracy, markersize=6, markerfacecolor="white", **look)
 
 
 def place_labels(axes: Any, marks: Sequence[Mark]) -> list[Any]:
     """Writes every name where it covers least, ours first; the annotations."""
     notes: list[Any] = []
     points = in_pixels(axes, [(mark.size, mark.accuracy) for mark in marks])
-    limits = in_pixels(axes, [(mark.limit or mark.size, mark.accuracy) for mark in marks])
-    taken = [np.array([*np.minimum(p, q) - 9, *np.maximum(p, q) + 9])
-             for p, q in zip(points, limits, strict=True)]  # fmt: skip
+    taken = [np.array([*point - MARGIN, *point + MARGIN]) for point in points]
     for mark in marks:
         words = f"{mark.name}, {bytes_in_words(mark.size)}" if mark.is_ours else mark.name
         note = axes.annotate(
             words, (mark.size, mark.accuracy), xytext=(0, 0), textcoords="offset points",
             fontsize=8.5 if mark.is_ours else 7, color=mark.colour, ha="center", va="center",
+            arrowprops={"arrowstyle": "-", "color": mark.colour, "linewidth": 0.6},
         )  # fmt: skip
-        box = note.get_window_extent().extents
+        box = box_of(note)
         moves = offsets(box)
         best = min(moves, key=lambda move: _cost(box + np.tile(move, 2), move, taken, axes))
         note.set_position(tuple(best * 72 / DOTS))
         taken.append(box + np.tile(best, 2))
         notes.append(note)
     return notes
+
+
+def box_of(note: Text) -> Any:
+    """The words of an annotation, without its line."""
+    return Text.get_window_extent(note).extents
 
 
 def in_pixels(axes: Any, places: Sequence[tuple[float, float]]) -> Any:

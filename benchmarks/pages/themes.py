@@ -486,8 +486,8 @@ CORRUPTIONS = Page(
 
 PICTURE = (
     "![Test accuracy of ResNet-18 on CIFAR-10 against the size of its file, on a logarithmic axis: "
-    "files of this library, each joined to its bits-back limit, published results, and the sizes "
-    "of the network and of its posterior in float32](../images/accuracy_against_bytes.svg)"
+    "files of this library, published results, and the sizes of the network and of its posterior "
+    "in float32](../images/accuracy_against_bytes.svg)"
 )
 
 
