@@ -15,7 +15,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 from pages.headline import RESNET_18
 from pages.published import PUBLISHED
 from pages.render import mean, rows_of
@@ -143,8 +143,9 @@ def place_labels(axes: Any, marks: Sequence[Mark]) -> list[Any]:
     return notes
 
 
-def box_of(note: Text) -> Any:
+def box_of(note: Annotation) -> Any:
     """The words of an annotation, without its line."""
+    note.update_positions(note.figure.canvas.get_renderer())
     return Text.get_window_extent(note).extents
 
 
