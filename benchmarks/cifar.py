@@ -21,7 +21,7 @@ from pocketbayes.models import MODELS, build_network
 
 _VALIDATION = 5_000
 
-# By data set: what a network trained on it should be unsure about.
+# By data set: its out-of-distribution inputs.
 OUTSIDE = {"cifar10": "svhn", "mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 
 
@@ -55,7 +55,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Sets:
-    """What is trained on, measured on, and what lies outside."""
+    """Training images, test images, and out-of-distribution images."""
 
     train: ImageSet
     test: MemoryLoader

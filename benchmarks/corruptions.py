@@ -1,4 +1,4 @@
-"""What stored networks are worth on spoiled images: the 15 corruptions of CIFAR-10-C.
+"""What stored networks are worth on corrupted images: the 15 corruptions of CIFAR-10-C.
 
     python benchmarks/corruptions.py --root DATA --files A.pocket B.pocket
     python benchmarks/corruptions.py --root DATA --files A.pocket --names fog snow --severities 3
@@ -52,9 +52,9 @@ def main() -> None:
         rows = {path: facts[path] | what for path in a.files}
         wanted = [path for path in a.files if key(rows[path]) not in known]
         if wanted:
-            spoiled = test if severity == 0 else spoilt(test, name, severity, a.seed)
+            images = test if severity == 0 else made_worse(test, name, severity, a.seed)
             for path in wanted:
-                append_result(TABLE, **rows[path], **measured(models[path], spoiled, a.samples))
+                append_result(TABLE, **rows[path], **measured(models[path], images, a.samples))
 
 
 def cases(a: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -84,7 +84,7 @@ def known_rows() -> set[tuple[Any, ...]]:
     return {key(row) for row in rows_of(TABLE)}
 
 
-def spoilt(test: ImageSet, name: str, severity: int, seed: int) -> ImageSet:
+def made_worse(test: ImageSet, name: str, severity: int, seed: int) -> ImageSet:
     return replace(test, images=corrupted(test.images, name, severity, seed))
 
 

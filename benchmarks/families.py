@@ -68,19 +68,19 @@ class Bench(NamedTuple):
     def tuned(
         self, model: nn.Module, density: float, by: str, beta: float
     ) -> tuple[nn.Module, float]:
-        """What is left after pruning, trained on, and the seconds that took."""
+        """What is left after pruning, fine-tuned, and the seconds that took."""
         known = self.stds(beta) | {"lr": self.a.tune_lr, "warmup": 0.0}
         model = pb.prune_(model, density, by=by)
         return self.trained(model, pb.MeanField(**known), self.a.tune_epochs)
 
     def sharing(self, beta: float) -> pb.Sharing:
-        """A table for all weights, by the paper's mixture."""
+        """A codebook for all weights, by the paper's mixture."""
         a = self.a
         rates = {"lr": a.share_lr, "std_lr": a.share_std_lr, "weight_decay": 0.0}
         return pb.Sharing(components=a.components, beta=beta, **rates)
 
     def shared_to_fit(self, row: str, parent: Made, beta: float, target: int) -> Iterator[Made]:
-        """A table by rate and distortion, trained on, if any file is so small."""
+        """A rate-distortion codebook, fine-tuned, if any file is so small."""
         begin = time.perf_counter()
         method = sharing_to_fit(self.fit, parent.model, self.sharing(beta), target)
         if method is None:
@@ -149,7 +149,7 @@ def _subspace(bench: Bench, density: float) -> tuple[nn.Module, float]:
 
 
 def spike_slab(bench: Bench) -> Iterator[Made]:
-    """Switches from the start; what is left of the network is trained on."""
+    """Inclusion variables from the start; what is left of the network is fine-tuned."""
     a = bench.a
     method = pb.SpikeSlab(inclusion=a.inclusion, **bench.stds(a.beta))
     parent, spent = bench.trained(bench.network(), method, a.epochs)
@@ -159,7 +159,7 @@ def spike_slab(bench: Bench) -> Iterator[Made]:
 
 
 def chain(bench: Bench) -> Iterator[Made]:
-    """A sparse subspace, pruned step by step, whose weights then share a table."""
+    """A sparse subspace, pruned step by step, whose weights then share a codebook."""
     a = bench.a
     first, *later = a.chain
     model, spent = _subspace(bench, first)
@@ -189,8 +189,10 @@ def add_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--inclusion", type=float, default=0.05)
     made.add_argument("--dropout", type=float, default=0.1)
     made.add_argument("--members", type=int, default=5)
-    made.add_argument("--components", type=int, default=2000, help="of a table, at most")
-    made.add_argument("--target-bytes", type=int, default=990_000, help="by rate and distortion")
+    made.add_argument(
+        "--components", type=int, default=2000, help="Gaussians of a codebook, at most"
+    )
+    made.add_argument("--target-bytes", type=int, default=990_000, help="by rate-distortion")
     made.add_argument("--chain", nargs="+", type=float, default=[0.1, 0.06, 0.035])
     made.add_argument("--chain-beta", type=float, default=0.01)
     made.add_argument("--chain-bytes", type=int, default=490_000)

@@ -3,8 +3,8 @@
     python benchmarks/inference.py --model resnet18
 
 Bayes by Backprop draws every weight anew for each sample; sharing draws as many numbers, or with
-`draw="shared"` one per entry of its table. The posterior is drawn as in stage_two.py: time depends
-on sizes only. Rows alternate, so that a machine that slows down slows all of them.
+`draw="shared"` one per Gaussian of its codebook. The posterior is drawn as in stage_two.py: time
+depends on sizes only. Rows alternate, so that a machine that slows down slows all of them.
 """
 
 import argparse

@@ -50,7 +50,7 @@ def jobs(
     command: str, table: str, rows: int, seconds: float, seeds: tuple[int, ...] = SEEDS
 ) -> tuple[Job, ...]:
     """The same command for several seeds."""
-    flag = "--seed" if command.startswith(("baselines", "peers/")) else "--seeds"
+    flag = "--seed" if command.startswith("peers/") else "--seeds"
     return tuple(
         Job((*shlex.split(command), flag, str(seed)), table, rows, seed, seconds) for seed in seeds
     )
@@ -87,7 +87,7 @@ def _chain(seed: int) -> tuple[Job, ...]:
 
 
 def _mean_field_file(seed: int) -> tuple[Job, ...]:
-    """Mean-field VI, then a table by rate and distortion."""
+    """Mean-field VI, then a rate-distortion codebook."""
     start = "sizes.py --root DATA --files FILES"
     parent = "--parent mean-field --epochs 200 --beta 0.003 --weight-decay 0.002"
     file = f"FILES/mean-field-{seed}.pocket"
@@ -104,10 +104,10 @@ _WITH_DRAWS = (
     "--beta 0.003"
 )
 _CUTOUT = "--lr 0.4 --weight-decay 0.001 --cutout"
-_LARGER_STEPS = "--lr 0.4 --weight-decay 0.0005"
+_LARGER_RATE = "--lr 0.4 --weight-decay 0.0005"
 _DRAWN = (
     *jobs(f"{_WITH_DRAWS} --weight-decay 0.002", "sizes", 2, 170),
-    *jobs(f"{_WITH_DRAWS} {_LARGER_STEPS}", "sizes", 2, 180),
+    *jobs(f"{_WITH_DRAWS} {_LARGER_RATE}", "sizes", 2, 180),
     *jobs(f"{_WITH_DRAWS} {_CUTOUT}", "sizes", 2, 180),
 )
 _RESNET20 = (
@@ -173,10 +173,10 @@ _FIRST_STDS = jobs(
     200,
     (0,),
 )
-_PLAINLY = "baselines.py --root DATA --methods deterministic --epochs 200"
+_PLAINLY = "side_by_side.py --root DATA --model resnet18 --families deterministic --epochs 200"
 _PLAIN = (
-    *jobs(f"{_PLAINLY} --weight-decay 0.002", "baselines", 1, 130),
-    *jobs(f"{_PLAINLY} {_CUTOUT}", "baselines", 1, 165),
+    *jobs(f"{_PLAINLY} --weight-decay 0.002", "side_by_side", 1, 130),
+    *jobs(f"{_PLAINLY} {_CUTOUT}", "side_by_side", 1, 165),
 )
 _CHAIN = tuple(job for seed in SEEDS for job in _chain(seed))
 _RATE_DISTORTION = tuple(job for seed in SEEDS for job in _mean_field_file(seed))
@@ -223,7 +223,7 @@ def _by_family(command: str, start: str, seconds: float) -> dict[str, Job]:
     return {name: job(name, family) for name, family in FAMILIES.items()}
 
 
-def _spoilt(parents: Iterable[Job], seconds: float) -> tuple[Job, ...]:
+def _corrupted(parents: Iterable[Job], seconds: float) -> tuple[Job, ...]:
     """What these make, under the 15 corruptions at five severities, and none."""
     command = "corruptions.py --root DATA --samples 10 --files"
     return tuple(
@@ -236,20 +236,6 @@ def _spoilt(parents: Iterable[Job], seconds: float) -> tuple[Job, ...]:
 
 _BY_FAMILY_18 = _by_family(_RESNET_18, "resnet18-cifar10", 2405)
 _ALL_18 = tuple(_BY_FAMILY_18.values())
-_INSTEAD = ("deterministic", "mc-dropout", "deep-ensemble", "bayes-by-backprop", "mean-field")
-_BASELINES = (
-    *_PLAIN,
-    *jobs(
-        "baselines.py --root DATA --methods bayes-by-backprop --epochs 60 --std-init 0.002 --beta "
-        "0.01 --weight-decay 0.002",
-        "baselines",
-        1,
-        70,
-    ),
-    *_RATE_DISTORTION,
-    *_DRAWN,
-    *(_BY_FAMILY_18[family] for family in _INSTEAD),
-)
 _DIGITS = (
     "pruning.py --root DATA --data mnist --model mlp --hidden 300 100 --density 0.05 0.02 0.01 "
     "0.005 --optimizer adamw --lr 0.002 --tune-lr 0.001 --prior-std 0.2 --epochs 40 "
@@ -293,14 +279,14 @@ _DIGITS_20 = _by_family(
     "resnet20-mnist",
     500,
 )
-_AT_A_GLANCE = (_chain(0)[0], _chain(0)[-1])
-_SPOILT = (
+_HEADLINE_FILES = (_chain(0)[0], _chain(0)[-1])
+_CORRUPTED = (
     *_chain(0),
-    *_spoilt(_AT_A_GLANCE, 70),
+    *_corrupted(_HEADLINE_FILES, 70),
     *_ALL_18,
-    *_spoilt(_ALL_18, 70),
+    *_corrupted(_ALL_18, 70),
     *_ALL_20,
-    *_spoilt(_ALL_20, 40),
+    *_corrupted(_ALL_20, 40),
 )
 _REGRESSIONS = tuple(
     job
@@ -326,7 +312,7 @@ _LIBRARIES = (
 _NO_CIFAR_100 = "CIFAR-100: no copy of the data was at hand"
 _NO_IMAGENET = "ImageNet: no copy of the data was at hand"
 _NO_CURVES = "the paper's curves as numbers: none were at hand"
-_NO_RIVALS = "the paper's rivals: not run; its figures for them are under Accuracy against bytes"
+_NO_BASELINES = "the paper's baselines: not run; its figures for them are in docs/results/files.md"
 
 TABLES = {
     "headline": Table(
@@ -346,12 +332,12 @@ TABLES = {
     ),
     "ssvi-1": Table(
         "sparse subspaces against dense VI, ResNet-18 on CIFAR-10",
-        (*(_chain(seed)[0] for seed in SEEDS), *_subspace(0.05, 0.01), *_BASELINES),
+        (*(_chain(seed)[0] for seed in SEEDS), *_subspace(0.05, 0.01), *_DRAWN),
         (_NO_CIFAR_100,),
     ),
     "ssvi-2": Table(
         "sparse subspaces against other sparse networks", _subspace(0.05, 0.01),
-        (_NO_CIFAR_100, _NO_RIVALS),
+        (_NO_CIFAR_100, _NO_BASELINES),
     ),
     "ssvi-3": Table(
         "out of distribution: CIFAR-10 against SVHN", _subspace(0.05, 0.01), (_NO_CIFAR_100,)
@@ -360,7 +346,7 @@ TABLES = {
                            (*_SWEEP, *_CRITERIA, *_FIRST_STDS), (_NO_CURVES,)),
     "ssvi-figure-4": Table(
         "fifteen corruptions, ResNet-18 and ResNet-20 on CIFAR-10",
-        _SPOILT,
+        _CORRUPTED,
         (_NO_CURVES,),
     ),
     "sharing-3": Table("weight sharing on CIFAR-10", (*_SHARED_18, *_SHARED_20),
@@ -379,7 +365,6 @@ TABLES = {
                         (_NO_CURVES,)),
     "chain": Table("subspace, pruned, shared; mean-field, shared: bytes on disk",
                    (*_CHAIN, *_RATE_DISTORTION)),
-    "baselines": Table("what a user would take instead", _BASELINES),
     "peers": Table("other libraries, which must be installed beside ours (peers/compare.py)",
                    _LIBRARIES),
     "side-by-side": Table("every method on the same network, data and epochs",

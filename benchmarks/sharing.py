@@ -7,7 +7,7 @@
     python benchmarks/sharing.py ... --validation --plain-epochs 60 --parents "lr=0.02 beta=0.003"
 
 The parent is trained by mean-field VI, from given weights, from a plain network trained here, or
-from the start. Each variant is a copy of it that was shared, trained on, stored, loaded back from
+from the start. Each variant is a copy of it that was shared, fine-tuned, stored, loaded back from
 its file, and then measured. Given weights have seen all training images, so that `--validation`
 says nothing of them: settings are chosen with `--plain-epochs`.
 """
@@ -119,7 +119,7 @@ def trained_parent(
 def share(
     a: argparse.Namespace, sets: Sets, parent: torch.nn.Module, known: dict[str, Any], change: str
 ) -> None:
-    """One variant: what sharing took, and what it gives before and after training on."""
+    """One variant: what sharing took, and what it gives before and after fine-tuning."""
     method = configured(a, [*a.set, *([] if change == "none" else change.split())])
     a = argparse.Namespace(**vars(a) | {"no_compile": a.no_compile or a.share_eagerly})
     model = copy.deepcopy(parent)

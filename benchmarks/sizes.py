@@ -11,9 +11,9 @@
         --target-bytes 490000 --epochs 8
 
 The first two train a network, measure it as it is and as it comes back from its file, and keep the
-file. The others make that smaller: pruned by signal to noise and trained on, step by step, if asked
-to; then its weights share a table by rate and distortion, with the rate at which the whole file has
-the wanted size; measured from the new file before and after training on.
+file. The others make that smaller: pruned by signal-to-noise ratio and fine-tuned, step by step, if
+asked to; then its weights share a rate-distortion codebook, at the rate at which the whole file has
+the wanted size; measured from the new file before and after fine-tuning.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def kl(model: torch.nn.Module) -> float:
 
 
 def pruned(a: argparse.Namespace, sets: Sets, path: Path, density: float) -> Path:
-    """The file of what is left after pruning and training on."""
+    """The file of what is left after pruning and fine-tuning."""
     torch.compiler.reset()  # compiled code fits one density
     model = pb.prune_(opened(path, sets), density, by="snr")
     rates = {"lr": a.lr, "std_lr": a.std_lr, "beta": a.beta, "weight_decay": a.weight_decay}

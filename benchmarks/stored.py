@@ -36,7 +36,7 @@ def reopened(
 def sharing_to_fit(
     fit: Fit, model: nn.Module, method: pb.Sharing, target: int
 ) -> pb.Sharing | None:
-    """The method whose file, before training on, is the largest of at most so many bytes.
+    """The method whose file, before fine-tuning, is the largest of at most so many bytes.
 
     Its own count leaves out what is not weights, so it is corrected. None: no file is so small.
     """

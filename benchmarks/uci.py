@@ -4,8 +4,8 @@
 
 DATA/uci_regression.npz holds the nine sets with Gal's splits, as NAME/data, NAME/features,
 NAME/target and NAME/test_K (row numbers). Both rows train one network as long at the same beta; the
-sparse one gets switches on the way, is pruned to `--density` and then trained on. `--validation`
-measures on a fifth of the training rows instead of the test rows: for choosing settings.
+sparse one gets inclusion variables on the way, is pruned to `--density` and then fine-tuned.
+`--validation` measures on a fifth of the training rows, not the test rows: for choosing settings.
 """
 
 import argparse
@@ -45,7 +45,9 @@ def main() -> None:
     made.add_argument("--first", type=float, default=0.5, help="part of the steps of dense VI")
     made.add_argument("--tune", type=float, default=0.4, help="part of the steps after pruning")
     made.add_argument("--through", nargs="*", type=float, default=[], help="densities before")
-    made.add_argument("--select-beta", type=float, default=0.3, help="while switches move")
+    made.add_argument(
+        "--select-beta", type=float, default=0.3, help="while inclusion variables move"
+    )
     made.add_argument("--select-lr", type=float, default=3e-3)
     made.add_argument("--optimum", default="density", choices=("gradient", "density"))
     made.add_argument("--steps", type=int, default=3000, help="optimiser steps, about")
@@ -119,7 +121,7 @@ def dense(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
 
 
 def sparse(a: argparse.Namespace, split: Split, seed: int) -> nn.Module:
-    """Dense VI, then switches on the network that it found, then what is left of it."""
+    """Dense VI, then inclusion variables on the network that it found, then what is left of it."""
     rates = {"lr": a.lr, "std_lr": a.std_lr, "beta": a.beta}
     selecting = rates | {"lr": a.select_lr, "beta": a.select_beta, "warmup": 0.0, "hold": 0.0}
     model = network(a, split, seed)

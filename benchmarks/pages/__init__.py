@@ -1,1 +1,1 @@
-"""The parts of docs/results.md. Each function writes one, from the results file of its name."""
+"""The pages of results: tables as declarations, and what writes them."""

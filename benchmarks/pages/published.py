@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pages.common import table
+from pages.render import markdown
 
 WEIGHTS = 11_164_352  # of the convolutions and the linear layer of a ResNet-18 for CIFAR-10
 MASK = WEIGHTS / 8  # one bit a weight: the smallest plain way to say which are kept
@@ -74,4 +74,4 @@ def published_table() -> str:
         [p.name, f"{p.accuracy:.2f}", f"{p.size / 1e6:.1f} MB", p.counted, p.source]
         for p in PUBLISHED
     ]
-    return table(["published", "accuracy", "size", "counted at 4 bytes a number", "from"], lines)
+    return markdown(["published", "accuracy", "size", "counted at 4 bytes a number", "from"], lines)

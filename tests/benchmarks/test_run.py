@@ -203,35 +203,6 @@ def test_what_made_a_file_that_is_needed_and_lost_is_run_again(results, tmp_path
     assert run.missing([parent, child], folders) == []
 
 
-def test_rows_of_what_is_run_again_for_its_file_are_kept_apart(
-    results, monkeypatch, capsys, tmp_path
-):
-    went = []
-
-    def pretend(words, env, **_):
-        went.append((words[1], Path(env["POCKETBAYES_RESULTS"])))
-        for name in ("a.pocket", "b.pocket") if words[1] == "x.py" else ():
-            (Path(words[-1]) / name).write_text("new")
-        return type("Done", (), {"returncode": 0})
-
-    monkeypatch.setattr(run.subprocess, "run", pretend)
-    parent = job("x.py --from FILES/start.pocket --files FILES")
-    parent = replace(parent, makes=("FILES/a.pocket", "FILES/b.pocket"))
-    child = job("y.py --compress FILES/a.pocket")
-    results({"command": "python x.py --from DATA/start.pocket --files DATA", "seed": 0})
-    folders = {"DATA": tmp_path / "data", "FILES": tmp_path / "files"}
-    folders["FILES"].mkdir()
-    (folders["FILES"] / "start.pocket").touch()
-    (folders["FILES"] / "b.pocket").write_text("first")
-    assert run.run([parent, child], folders, seconds=99, dry=True) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert ["again, for its file" in line for line in shown] == [True, False]
-    assert run.run([parent, child], folders, seconds=99, dry=False) == 0
-    assert went == [("x.py", tmp_path / "again"), ("y.py", tmp_path)]
-    assert (folders["FILES"] / "a.pocket").read_text() == "new"
-    assert (folders["FILES"] / "b.pocket").read_text() == "first"  # it was not lost
-
-
 def test_jobs_of_several_tables_come_once():
     jobs = list(run.wanted(list(plans.TABLES), None))
     assert len(jobs) == len({job.words for job in jobs})
@@ -267,17 +238,3 @@ def test_the_list_shows_every_table(capsys):
     run.show(list(plans.TABLES))
     shown = capsys.readouterr().out
     assert all(re.search(rf"^{name} +\d+ of \d+", shown, re.M) for name in plans.TABLES)
-
-
-def test_commands_that_differ_in_what_is_repeated_share_a_line():
-    from pages.common import origins
-
-    options = ["--seeds 0 1 --lr 1", "--seeds 2 --lr 1", "--seeds 0 --lr 2",
-               "--vary 'a b' --sets u", "--vary 'a b' --sets v", "--lr 1"]  # fmt: skip
-    found = [{"command": f"python x.py {words}", "commit": "c"} for words in options]
-    assert origins([*found, found[0]]).splitlines() == [
-        "    python x.py --seeds 0 1|2 --lr 1 (c)",
-        "    python x.py --seeds 0 --lr 2 (c)",
-        "    python x.py --vary 'a b' --sets u|v (c)",
-        "    python x.py --lr 1 (c)",
-    ]

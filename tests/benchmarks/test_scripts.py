@@ -20,7 +20,6 @@ import families  # noqa: E402
 import plans  # noqa: E402
 import prediction  # noqa: E402
 import record  # noqa: E402
-import resaved  # noqa: E402
 import side_by_side  # noqa: E402
 import side_by_side_uci  # noqa: E402
 import stored  # noqa: E402
@@ -64,35 +63,6 @@ def test_a_file_that_cannot_fit_is_none(sizes, capsys):
 
 def rows_in(folder, table):
     return [json.loads(line) for line in (folder / f"{table}.jsonl").read_text().splitlines()]
-
-
-def test_a_row_says_when_other_work_took_its_time(tmp_path, monkeypatch):
-    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
-    monkeypatch.setattr(record, "TICKS", tmp_path / "nowhere")
-    record.append_result("t", seconds=1.0)
-    monkeypatch.setenv("POCKETBAYES_BESIDE", "1")
-    record.append_result("t", seconds=2.0)
-    alone, beside = rows_in(tmp_path, "t")
-    assert beside["beside_other_work"] is True
-    assert "beside_other_work" not in alone
-
-
-def test_a_row_says_when_the_host_gave_time_to_others(tmp_path, monkeypatch):
-    def pass_time(own, stolen):
-        ticks = f"cpu {own} 0 0 0 0 0 0 {stolen} 7000 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
-        (tmp_path / "stat").write_text(ticks)
-
-    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
-    monkeypatch.setattr(record, "TICKS", tmp_path / "stat")
-    pass_time(1000, 900)
-    monkeypatch.setattr(record, "NEIGHBOURS", record.Neighbours())
-    for own, stolen in ((1980, 920), (2880, 1020)):  # 2%, then 10%
-        pass_time(own, stolen)
-        record.append_result("t")
-    alone, beside = rows_in(tmp_path, "t")
-    assert (alone["stolen_share"], beside["stolen_share"]) == (0.02, 0.1)
-    assert "beside_other_work" not in alone
-    assert beside["beside_other_work"] is True
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells memory elsewhere")
@@ -212,28 +182,6 @@ def test_predictions_are_timed_by_the_names_that_records_have(tmp_path, monkeypa
     assert [(row["file"], row["estimator"]) for row in found] == [
         ("plain.pocket", "none"), ("random.pocket", "lrt"), ("random.pocket", "weight"),
     ]  # fmt: skip
-
-
-def test_files_of_an_older_format_are_saved_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
-    old = Path(__file__).parents[1] / "golden" / "v2-subspace.pocket"
-    monkeypatch.setattr(sys, "argv", ["resaved.py", str(old)])
-    resaved.main()
-    (row,) = rows_in(tmp_path, "resaved")
-    assert (row["file"], row["file_version"], row["version_now"]) == (old.name, 2, 3)
-    assert row["file_bytes"] == old.stat().st_size
-    assert row["bytes_now"] == old.with_name("v3-subspace.pocket").stat().st_size
-
-
-@pytest.mark.parametrize(
-    "other", [{"a": torch.tensor([-0.0])}, {"a": torch.zeros(1).double()}, {"a": torch.zeros(1, 1)},
-              {"b": torch.zeros(1)}, {}],
-)  # fmt: skip
-def test_a_model_that_comes_back_as_another_is_an_error(other):
-    same = {"a": torch.zeros(1), "b": torch.tensor(3)}
-    resaved.require_same(same, {k: v.clone() for k, v in same.items()}, Path("x"))
-    with pytest.raises(SystemExit, match="another model"):
-        resaved.require_same({"a": torch.zeros(1)}, other, Path("x"))
 
 
 def test_the_fastest_prediction_counts_and_the_first_does_not(monkeypatch):

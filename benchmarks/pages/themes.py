@@ -1,0 +1,668 @@
+"""Every page but the first: one theme each, as declarations of its tables."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from families import FAMILIES
+from uci_sets import UCI_SETS
+
+from pages.headline import BYTES, HEADS, RESNET_18, RESNET_20, sources
+from pages.published import published_table
+from pages.render import (
+    SCORES,
+    Column,
+    Page,
+    Row,
+    Table,
+    average,
+    count,
+    grouped,
+    mean,
+    number,
+    percent,
+    results,
+    significant,
+    text,
+    whole,
+)
+
+
+def named(name: str) -> Column:
+    """A column that names what lines are about."""
+    return Column(name, name, text)
+
+
+NETWORK = Column("network", "model", text)
+METHOD = Column("method", "row", text)
+PREDICTION = Column("prediction", "estimator", text)
+OOD = Column("OOD AUROC", "auroc_entropy", number(3))
+WEIGHTS = Column("weights", "active_weights", whole)
+NAMES = {
+    "resnet18": "ResNet-18", "resnet20": "ResNet-20", "lenet5": "LeNet-5", "mlp": "MLP",
+    "cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST",
+}  # fmt: skip
+STAGES = {"trained on": "fine-tuned", "shared": "not fine-tuned"}
+
+
+def by_family(row: Row) -> tuple[int, int]:
+    """Family by family, and in each those first that keep the most weights."""
+    return list(FAMILIES).index(row["family"]), -row.get("active_weights", 0)
+
+
+# Every method on the same work.
+
+
+def compared(model: str, data: str, epochs: int) -> Table:
+    """All methods on one network and data set."""
+    return Table(
+        f"{NAMES[model]} on {NAMES[data]}, {epochs} epochs",
+        (METHOD, PREDICTION, Column("seeds", "seed", count), *SCORES, OOD, WEIGHTS, BYTES),
+        source=("side_by_side",),
+        where={"model": model, "data": data, "settings.epochs": epochs},
+        by=("row", "estimator"),
+        order=by_family,
+    )
+
+
+METHODS = Page(
+    "methods",
+    "Every method on the same work",
+    "all methods on one network, data set and number of epochs",
+    "Every method has the same network, data and epochs; what is pruned or shared is fine-tuned "
+    "after that. No method was tuned by itself: the commands show all settings. OOD is SVHN "
+    "(digits cropped anew from the full pictures) for CIFAR-10, Fashion-MNIST for MNIST, and MNIST "
+    "for Fashion-MNIST.",
+    (
+        compared("resnet18", "cifar10", 60),
+        compared("resnet20", "cifar10", 40),
+        compared("resnet20", "mnist", 8),
+        compared("lenet5", "mnist", 30),
+        compared("lenet5", "fashion-mnist", 30),
+    ),
+)
+
+
+# Regression.
+
+
+def is_own(row: Row) -> bool:
+    """Whether a network predicts as it was trained."""
+    by_weights = row["family"] in ("subspace", "bayes-by-backprop", "chain")
+    return row["estimator"] in ("none", "weight" if by_weights else "lrt")
+
+
+def ranks(name: str) -> dict[tuple[str, str], float]:
+    """The place of a method among all by its mean over splits, by set and method."""
+    found = [row for row in results("side_by_side_uci") if is_own(row)]
+    cells = grouped(found, lambda row: (row["set"], row["row"]))
+    means = {key: mean([row[name] for row in group]) for key, group in cells.items()}
+    places = {}
+    for (where, method), value in means.items():
+        others = [other for (there, _), other in means.items() if there == where]
+        ties = sum(other == value for other in others)
+        places[where, method] = sum(other < value for other in others) + (1 + ties) / 2
+    return places
+
+
+def rank(name: str) -> Column:
+    """The mean of that place over sets."""
+
+    def show(found: list[Row]) -> str:
+        places, method = ranks(name), found[0]["row"]
+        return f"{mean([places[where, method] for where in {row['set'] for row in found}]):.1f}"
+
+    return Column(f"mean rank, {name.upper()}", dict, show)
+
+
+def by_set(name: str) -> Table:
+    """A figure of every method on every set."""
+    return Table(
+        f"{name.upper()} by set",
+        (METHOD, *(Column(where, name, significant, {"set": where}) for where in UCI_SETS)),
+        source=("side_by_side_uci",),
+        where=is_own,
+        by=("row",),
+        has_commands=False,
+    )
+
+
+def paired(name: str) -> tuple[Column, ...]:
+    """A figure of the dense and of the sparse network."""
+    return (
+        Column(f"{name.upper()}, dense", name, significant, {"row": "mean-field"}),
+        Column(f"{name.upper()}, sparse", name, significant, {"row": "spike-slab"}),
+    )
+
+
+REGRESSION = Page(
+    "regression",
+    "UCI regression",
+    "all methods on nine UCI sets; sparse networks against dense ones",
+    "Networks have two hidden layers of 100 units, in the last table 400, and Gal's splits: three, "
+    "in the last table five. Learning rates, beta and prior were found for mean-field VI and "
+    "spike-and-slab in the larger network; no other method was tuned. RMSE and NLL are in the "
+    "target's units.",
+    (
+        Table(
+            "All sets",
+            (
+                METHOD, PREDICTION, rank("nll"), rank("rmse"),
+                Column("coverage of 90% intervals", "coverage_90", average(3)), WEIGHTS, BYTES,
+            ),
+            source=("side_by_side_uci",),
+            where=is_own,
+            by=("row",),
+        ),
+        by_set("nll"),
+        by_set("rmse"),
+        Table(
+            "Mean-field VI against spike-and-slab with a tenth of the weights",
+            (
+                named("set"),
+                Column("density", "density", average(3), {"row": "spike-slab"}),
+                *paired("rmse"), *paired("nll"),
+            ),
+            source=("uci",),
+            by=("set",),
+        ),
+    ),
+)  # fmt: skip
+
+
+# Other libraries.
+
+
+def library(row: Row) -> str:
+    """The name of a row; the network without uncertainty is no library."""
+    return str(row["row"].replace("weights drawn", "weight samples")).replace(
+        "plain", "deterministic"
+    )
+
+
+def libraries(model: str, data: str, epochs: int) -> Table:
+    """All libraries on one network."""
+    return Table(
+        f"{NAMES[model]} on {NAMES[data]}, {epochs} epochs",
+        (
+            Column("library", library, text), Column("learning rate", "settings.lr", text), *SCORES,
+            OOD, Column("stored, bytes", "stored_bytes", whole),
+            Column("training step", "step_seconds", average(1, 1000, " ms")),
+            Column("prediction", "predict_seconds", average(3, unit=" s")),
+        ),
+        source=("peers",),
+        where={"model": model},
+        by=("row", "settings.lr"),
+        order=lambda row: not row["row"].startswith("pocketbayes"),
+    )  # fmt: skip
+
+
+LIBRARIES = Page(
+    "libraries",
+    "Other libraries on the same work",
+    "bayesian-torch, torch-uncertainty, IVON and laplace-torch beside pocketbayes",
+    "Network, first weights, data and epochs are the same for all; stored is a file of ours, and a "
+    "state dict of the others. Learning rates were searched on held-out images for the MLP and for "
+    "IVON; in the ResNet-18 the others have ours, which need not suit them. A prediction is of "
+    "1,024 images with 30 samples; times on the GPU differ by up to a factor of two between runs.",
+    (libraries("mlp", "mnist", 20), libraries("resnet18", "cifar10", 15)),
+)
+
+
+# Sparse subspaces.
+
+FIGURES = (
+    *SCORES,
+    Column("marginal CE", "marginal_ce", number(4)),
+    Column("SVHN AUROC", "auroc_entropy", number(3)),
+    BYTES,
+)
+CHOICES = {
+    "criterion": "snr_magnitude", "growth": "one_step", "new_std": "mean", "std_init": 0.001,
+}  # fmt: skip
+
+
+def changed(row: Row) -> str:
+    """The choices of a sparse training that are not the defaults."""
+    known = row["settings"]
+    found = [f"{k}={known[k]}" for k, v in CHOICES.items() if known.get(k, v) != v]
+    return " ".join(found) or "defaults"
+
+
+def sparse(name: str) -> tuple[Column, ...]:
+    """Accuracy and NLL of one of two methods."""
+    return (
+        Column(f"{name}, accuracy", "accuracy", percent, {"method": name}),
+        Column(f"{name}, NLL", "nll", number(3), {"method": name}),
+    )
+
+
+SUBSPACE = Page(
+    "subspace",
+    "Sparse subspaces",
+    "the paper's settings, accuracy against density, what each choice is worth",
+    "The long runs have three seeds and 200 epochs. All other tables have one seed and 20 epochs: "
+    "they compare, and say nothing of what long training reaches. `snr` ranks weights as "
+    "`snr_magnitude` does, so that the distance of their rows is chance.",
+    (
+        Table(
+            "ResNet-18 on CIFAR-10, 200 epochs",
+            FIGURES,
+            lines=tuple(line for line in RESNET_18 if line.words[0].startswith("Subspace")),
+            heads=HEADS,
+        ),
+        Table(
+            "Accuracy against density, beside RigL",
+            (named("density"), *sparse("Subspace"), *sparse("RigL")),
+            source=("subspace_sweep", "subspace_robustness"),
+            where=lambda row: row["density"] < 1 and changed(row) == "defaults",
+            by=("density",),
+            order=lambda row: -row["density"],
+        ),
+        Table(
+            "Choices of the method, at density 0.05",
+            (Column("changed", changed, text), *SCORES),
+            source=("subspace_sweep", "subspace_ablation"),
+            where={"method": "Subspace", "density": 0.05},
+            by=(changed,),
+        ),
+        Table(
+            "Initial standard deviation",
+            (named("density"), Column("changed", changed, text), *SCORES),
+            source=("subspace_robustness",),
+            by=("density", changed),
+        ),
+    ),
+)
+
+
+# Weight sharing.
+
+# The paper's accuracy / NLL / ECE, by what was changed.
+ABLATION = {
+    "defaults": "90.92 / .265 / .040",
+    "blend_beyond=none": "90.43 / .304 / .043",
+    "outlier_mean=none outlier_gradient=0": "90.18 / .308 / .026",
+    "blend_beyond=none outlier_mean=none outlier_gradient=0": "90.01 / .318 / .029",
+    "outlier_mean=0.1": "91.14 / .376 / .020",
+    "outlier_mean=0.4": "90.53 / .396 / .028",
+    "outlier_mean=0.6": "89.78 / .322 / .038",
+    "merge=none": "88.77 / .379 / .050",
+    "int8, 4 bits": "90.92 / .266 / .018",
+    "int8, 2 bits": "90.85 / .273 / .026",
+    "int8, 1 bits": "90.96 / .266 / .007",
+}
+
+
+def variant(row: Row) -> str:
+    """What was changed in sharing, or what else a row is."""
+    return str(row.get("change", row["row"])).replace(
+        "none", "defaults", row.get("change") == "none"
+    )
+
+
+def coded(row: Row) -> int | None:
+    """Bytes of an ideal code or, of int8, of packed numbers."""
+    return row["packed"]["packed_bytes"] if "packed" in row else row.get("coded_bytes")
+
+
+COUNTS = (
+    Column("outliers", "outliers", whole),
+    Column("Gaussians", "components", whole),
+)
+SHARING = Page(
+    "sharing",
+    "Weight sharing",
+    "the paper's mixture before and after fine-tuning, what each step is worth",
+    "The second table has one seed and one parent, is measured before fine-tuning, and gives the "
+    "bytes of an ideal code (of int8, of packed numbers). The standard error of an accuracy there "
+    "is 0.27, so that outliers, blends and merging cannot be told apart, where the paper finds "
+    "0.5 to 2.3 points. The paper's parameters are outliers + blends + 2 Gaussians, without "
+    "assignments.",
+    (
+        Table(
+            "Mean-field VI and the mixture made of it",
+            (
+                NETWORK, named("data"), METHOD,
+                Column("stage", lambda row: STAGES.get(row.get("stage"), ""), text), *SCORES,
+                Column("the paper's parameters", "parameters", whole), BYTES,
+            ),
+            source=("sharing",),
+            by=("model", "data", "row", "stage"),
+        ),
+        Table(
+            "What each step is worth: ResNet-20 on CIFAR-10",
+            (
+                Column("changed", variant, text), *SCORES, *COUNTS,
+                Column("bytes", coded, whole),
+                Column("the paper's", lambda row: ABLATION.get(variant(row), ""), text),
+            ),
+            source=("sharing_ablation",),
+            where={"row": lambda name: name != "mean-field"},
+            by=(variant,),
+        ),
+    ),
+)  # fmt: skip
+
+
+# Spike-and-slab.
+
+
+def settings_of(row: Row) -> str:
+    """Prior inclusion and betas of a pruned network."""
+    known = row["settings"]
+    beta = known["dropout_beta"] if row["row"] == "variational-dropout" else known["beta"]
+    inclusion = f", inclusion {known['inclusion']:g}" if row["row"] == "spike-slab" else ""
+    return "" if row["row"] == "magnitude" else f"beta {beta:g}{inclusion}"
+
+
+def ratio(row: Row) -> float:
+    """Of the error to that on the true support."""
+    return float(row["rmse"] / row["oracle_rmse"])
+
+
+def rate(head: str, found: str, of: Callable[[Row], int]) -> Column:
+    """How many features were found, of all that could be."""
+
+    def show(group: list[Row]) -> str:
+        return f"{sum(row[found] for row in group) / sum(map(of, group)):.4f}"
+
+    return Column(head, dict, show)
+
+
+def at_most(values: list[float]) -> str:
+    """The largest."""
+    return f"{max(values):.3f}"
+
+
+DENSITIES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.005)
+SPIKE_SLAB = Page(
+    "spike-slab",
+    "Spike-and-slab",
+    "features found, inclusion probabilities against the truth, accuracy against density",
+    "Density 1 is before pruning; every other density is pruned from that network and fine-tuned. "
+    "The MLP (300 and 100 hidden units) has three seeds, all other networks one. Inclusion "
+    "probabilities are compared with the exact sum over 64 models (6 inputs, 100 examples), with "
+    "1,500 steps (`long`) and 400 (`short`).",
+    (
+        Table(
+            "Features found",
+            (
+                named("problem"), named("features"),
+                Column("seeds", "seed", count),
+                rate("true-positive rate", "found", lambda row: row["relevant"]),
+                rate("false-positive rate", "false", lambda row: row["features"] - row["relevant"]),
+                Column("RMSE", "rmse", number(3)),
+                Column("oracle's RMSE", "oracle_rmse", number(3)),
+                Column("ratio", ratio, average(3)), Column("largest ratio", ratio, at_most),
+            ),
+            source=("selection",),
+            by=("problem",),
+        ),
+        Table(
+            "Inclusion probabilities",
+            (
+                named("training"),
+                Column("inclusion variables of", "granularity", text),
+                named("correlation"),
+                Column("largest error", "largest_error", number(3)),
+                Column("worst seed", "largest_error", at_most),
+                Column("same median model", "same_median_model", average(0, 100, "%")),
+            ),
+            source=("exact_inclusion",),
+            by=("training", "granularity", "correlation"),
+        ),
+        Table(
+            "Accuracy against density",
+            (
+                NETWORK, named("data"), METHOD,
+                Column("settings", settings_of, text),
+                *(Column(f"{d:g}", "accuracy", percent, {"density": d}) for d in DENSITIES),
+            ),
+            source=("pruning",),
+            by=("model", "data", "row", settings_of),
+            order=lambda row: (row["model"] != "mlp", row["model"], row["row"]),
+        ),
+    ),
+)  # fmt: skip
+
+
+# Corrupted images.
+
+LONGER = {
+    "subspace-0.1-0.pocket": "Subspace, 90% sparse, 200 epochs",
+    "subspace-0.1-0-pruned-0.06-pruned-0.035-490000-shared.pocket": "chain, smaller, 320 epochs",
+}
+
+
+def made_by(row: Row) -> Row:
+    """What all methods on the same work know of a file."""
+    return next((r for r in results("side_by_side") if r.get("file") == row["file"]), {})
+
+
+def method_of(row: Row) -> str:
+    """The method whose file it is."""
+    return str(LONGER.get(row["file"]) or made_by(row)["row"])
+
+
+def by_method(row: Row) -> tuple[int, int]:
+    """In the order of all methods; longer trainings after these."""
+    made = made_by(row)
+    return by_family(made) if made else (len(FAMILIES), 0)
+
+
+def corruption_table(model: str, epochs: int) -> Table:
+    """Accuracy by severity."""
+    severities = tuple(
+        Column(str(n), "accuracy", average(2, 100), {"severity": n}) for n in range(6)
+    )
+    others = {"severity": lambda severity: severity > 0}
+    return Table(
+        f"{NAMES[model]} on CIFAR-10, {epochs} epochs",
+        (
+            Column("method", method_of, text), *severities,
+            Column("1 to 5", "accuracy", average(2, 100), others),
+            Column("NLL, 1 to 5", "nll", average(3), others),
+            Column("ECE, 1 to 5", "ece", average(4), others),
+        ),
+        source=("corruptions",),
+        where={"network": model},
+        by=("file",),
+        order=by_method,
+    )  # fmt: skip
+
+
+CORRUPTIONS = Page(
+    "corruptions",
+    "Corrupted images",
+    "accuracy and calibration under fifteen corruptions at five severities",
+    "Accuracy by severity (0 is the test set as it is), mean over the fifteen corruptions of "
+    "CIFAR-10-C, which this library makes itself: [metrics.md](../metrics.md) says what differs "
+    "from the published files. One seed and 10 samples: less than two points may be chance.",
+    (corruption_table("resnet18", 60), corruption_table("resnet20", 40)),
+)
+
+
+# Files.
+
+PICTURE = (
+    "![Test accuracy of ResNet-18 on CIFAR-10 against the size of its file, on a logarithmic axis: "
+    "files of this library, published results, and the sizes of the network and of its posterior "
+    "in float32](../images/accuracy_against_bytes.svg)"
+)
+
+
+def outcomes(name: str) -> Column:
+    """How many hostile files ended so."""
+
+    def show(values: list[dict[str, int]]) -> str:
+        found = sum((Counter(value) for value in values), Counter[str]())
+        others = sum(found.values()) - found["refused"] - found["model"]
+        return f"{others if name == 'findings' else found[name]:,}"
+
+    return Column("loaded" if name == "model" else name, "outcomes", show)
+
+
+def total(values: list[int]) -> str:
+    """Of all runs."""
+    return f"{sum(values):,}"
+
+
+def published() -> str:
+    """Where the published points of the picture come from."""
+    return f"\n## Published results of ResNet-18 on CIFAR-10\n\n{published_table()}"
+
+
+FILES = Page(
+    "files",
+    "Files",
+    "bytes of every headline network, the coder against its bound, hostile files",
+    "The bits-back limit is that of the weights alone, without the positions of those that are "
+    "kept. Densities, betas and epochs of the chain, and learning rates of fine-tuning a codebook, "
+    "were chosen with seed 0, in part on the test set. Sizes of published results are derived from "
+    "the counts that the papers print.",
+    (
+        Table(
+            "ResNet-18 and ResNet-20",
+            (
+                Column("SVHN AUROC", "auroc_entropy", number(3)),
+                Column("marginal CE", "marginal_ce", number(4)), WEIGHTS,
+                Column("bits-back limit, bytes", "bits_back_bytes", whole), BYTES,
+                Column("paper", "claim", sources),
+            ),
+            lines=(*RESNET_18, *RESNET_20),
+            heads=HEADS,
+        ),
+        Table(
+            "Rate-distortion codebooks of several sizes: MNIST, not fine-tuned",
+            (
+                NETWORK, METHOD, Column("bytes asked for", "target_bytes", whole), *SCORES,
+                Column("confidence", "confidence", average(1, 100)),
+            ),
+            source=("rate_curve",),
+            by=("model", "row", "target_bytes"),
+        ),
+        Table(
+            "The coder: a drawn posterior of ResNet-18",
+            (
+                Column("stored", "row", text), Column("bytes", "bytes", whole),
+                Column("over the entropy bound", "over_bound", average(2, 100, "%")),
+                Column("worst section", "worst_over_bound", average(2, 100, "%")),
+                Column("save", "save_seconds", average(1, unit=" s")),
+                Column("load", "load_seconds", average(1, unit=" s")),
+                Column("memory, save", "save_peak_ratio", average(2, unit=" x")),
+                Column("memory, load", "load_peak_ratio", average(2, unit=" x")),
+            ),
+            source=("pocket_file",),
+            by=("row",),
+        ),
+        Table(
+            "Hostile files, refused or loaded",
+            (
+                named("engine"), Column("mutations", "mutations", total),
+                outcomes("refused"), outcomes("model"), outcomes("findings"),
+            ),
+            source=("fuzz",),
+            by=("engine",),
+        ),
+    ),
+    PICTURE,
+    published,
+)  # fmt: skip
+
+
+# Speed.
+
+
+def predicted(model: str) -> Column:
+    """Seconds of one prediction from a file of this network."""
+    return Column(model, "predict_seconds", average(2, unit=" s"), {"model": model})
+
+
+SPEED = Page(
+    "speed",
+    "Speed",
+    "training, prediction, sharing, data",
+    "Ratios are to the deterministic network in the same run. A prediction is of 1,024 images with "
+    "30 samples: a small file takes less to store, not to compute, as torch multiplies by zeros. "
+    "The paper reports 5.8 times the speed for predictions with shared weights; that is not "
+    "reached.",
+    (
+        Table(
+            "Cost of a training step and of 10 samples, on a CPU",
+            (
+                named("task"), named("network"),
+                named("estimator"),
+                Column("time", "time_ratio", average(2, unit=" x")),
+                Column("memory", "memory_ratio", average(2, unit=" x")),
+            ),
+            source=("costs",),
+            by=("task", "network", "estimator"),
+        ),
+        Table(
+            "ResNet-18 on CIFAR-10, 60 epochs",
+            (
+                METHOD, PREDICTION,
+                Column("training", "train_seconds", average(0, unit=" s")),
+                Column("a prediction", "predict_seconds", average(3, unit=" s")),
+            ),
+            source=("side_by_side",),
+            where={"model": "resnet18", "settings.epochs": 60,
+                   "predict_seconds": lambda value: value is not None},
+            by=("row", "estimator"),
+            order=by_family,
+            has_commands=False,
+        ),
+        Table(
+            "A prediction from a file, on two CPU cores",
+            (
+                Column("method", method_of, text), PREDICTION,
+                *map(predicted, ("lenet5", "resnet20", "resnet18")),
+            ),
+            source=("prediction",),
+            where=lambda row: is_own(made_by(row) | {"estimator": row["estimator"]}),
+            by=(method_of,),
+            order=by_method,
+        ),
+        Table(
+            "Predictions with shared weights: ResNet-18",
+            (METHOD, Column("time", "median_seconds", average(2, unit=" s"))),
+            source=("inference",),
+            by=("row",),
+        ),
+        Table(
+            "Sharing the weights of a drawn posterior: ResNet-18",
+            (
+                Column("objective", "row", text), Column("time", "seconds", average(1, unit=" s")),
+                *COUNTS, Column("bytes of an ideal code", "coded_bytes", whole),
+            ),
+            source=("stage_two",),
+            by=("row",),
+        ),
+        Table(
+            "One exchange of weights of a sparse subspace",
+            (
+                NETWORK, named("density"),
+                named("allocation"), WEIGHTS,
+                Column("time", "median_ms", average(0, unit=" ms")),
+                Column("memory", "held_bytes", average(1, 1e-6, " MB")),
+                Column("dense VI", "dense_posterior_bytes", average(0, 1e-6, " MB")),
+            ),
+            source=("exchange",),
+            by=("model", "density", "allocation"),
+        ),
+        Table(
+            "Loading and augmenting CIFAR-10",
+            (
+                Column("where", "hardware", text),
+                Column("loading", "load_seconds", average(2, unit=" s")),
+                Column("images per second", "images_per_second", whole),
+            ),
+            source=("data_speed",),
+            by=("hardware",),
+        ),
+    ),
+)  # fmt: skip
+
+PAGES = (
+    METHODS, REGRESSION, LIBRARIES, SUBSPACE, SHARING, SPIKE_SLAB, CORRUPTIONS, FILES, SPEED,
+)  # fmt: skip
