@@ -61,9 +61,11 @@ def environment(wheel, tmp_path_factory):
 def test_the_wheel_holds_the_library_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
-    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    files = [path for path in (ROOT / "src").rglob("*") if path.is_file()]
+    source = {str(path.relative_to(ROOT / "src")) for path in files if path.suffix != ".pyc"}
     about = f"pocketbayes-{__version__}.dist-info"
-    assert source | {"pocketbayes/py.typed"} == {n for n in names if not n.startswith(about)}
+    assert {name for name in names if not name.startswith(about)} == source
+    assert "pocketbayes/py.typed" in source
     assert f"{about}/licenses/LICENSE" in names
 
 

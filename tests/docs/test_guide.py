@@ -33,7 +33,7 @@ STAND_INS = {
     "--data cifar10 --root DATA": "--data digits",
     "--model resnet18": "--model mlp",
     "--compile": "",
-    "--model mlp": "--model mlp --hidden 64",
+    "--model mlp": "--model mlp --hidden 64,64",
 }
 RESULTS = [DOCS / "results.md", *DOCS.glob("results/*.md")]  # written by benchmarks/tables.py
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(set(DOCS.glob("*.md")) - {*RESULTS})]
@@ -41,8 +41,8 @@ YOURS = """
 import torch
 from torch import nn
 
-net, plain_net = (nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2)) for _ in "ab")
-x = torch.randn(200, 8)
+net, plain_net = (nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2)) for _ in "ab")
+x = torch.randn(200, 64)
 train_loader = test_loader = torch.utils.data.DataLoader(
     torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long()), batch_size=50
 )
@@ -107,7 +107,6 @@ def run_command(command, kept, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-@pytest.mark.filterwarnings("default")
 def test_blocks_run(page, kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
