@@ -80,7 +80,7 @@ def shortened(command: str) -> list[str]:
         command = command.replace(written, instead)
     arguments = shlex.split(re.sub(r"--epochs \d+", "", command))
     epochs = TRAINS.get(arguments[1])
-    return [*arguments, "--epochs", epochs] if epochs and "--resume" not in arguments else arguments
+    return [*arguments, "--epochs", epochs] if epochs else arguments
 
 
 @pytest.fixture(scope="module")
