@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 # The demo needs less than the tests; what the tests installed will do.
 READY := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 
-.PHONY: demo test lint types unit install clean
+.PHONY: demo test lint types unit docs install clean
 
 demo: $(READY)
 	$(BIN)/pocketbayes demo
@@ -23,6 +23,10 @@ types: $(INSTALLED)
 unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
+# The guide, as a site that opens from its folder: site/index.html.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 install: $(INSTALLED)
 
 $(INSTALLED): EXTRA := dev
@@ -37,4 +41,4 @@ $(INSTALLED) $(VENV)/.demo: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site dist

@@ -1,0 +1,181 @@
+"""The guide: every block of code runs, every public name and every page is in it, it builds.
+
+Blocks marked `python` run page by page, from top to bottom, in one namespace and an empty
+directory; one with a title is written to the file of that name instead. Lines of blocks marked `sh`
+that begin with `pocketbayes` run at their place among them, in the same process, with `--epochs`
+set to 1 where the command trains (0 for `compress`), and with what is in STAND_INS for data that
+has to be downloaded and for large networks. What a command that trains has left in `runs` is kept
+for other pages that have the same line. Lines that begin as in NOT_RUN are not run (`pocketbayes
+demo` is run by test_release.py). Blocks marked `text` are no code, and there are no others. The
+README says "your network and loaders": those of YOURS.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+import pocketbayes
+from pocketbayes.cli import main
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+NOT_RUN = ("git", "make", "pip", "python", ".venv/bin/pytest", "pocketbayes demo")
+TRAINS = {"train": "1", "compress": "0"}
+STAND_INS = {
+    "--data cifar10 --root DATA": "--data digits",
+    "--model resnet18": "--model mlp",
+    "--compile": "",
+    "--model mlp": "--model mlp --hidden 64,64",
+}
+RESULTS = [DOCS / "results.md", *DOCS.glob("results/*.md")]  # written by benchmarks/tables.py
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(set(DOCS.glob("*.md")) - {*RESULTS})]
+YOURS = """
+import torch
+from torch import nn
+
+net, plain_net = (nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2)) for _ in "ab")
+x = torch.randn(200, 64)
+train_loader = test_loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long()), batch_size=50
+)
+"""
+FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r'python title="([\w.]+)"')
+
+
+class Block(NamedTuple):
+    """A block of code: what stands behind its fence, its line, and its text."""
+
+    kind: str
+    line: int
+    text: str
+
+
+@cache
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(found[1], text.count("\n", 0, found.start()) + 2, found[2])
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands_in(block: Block) -> list[str]:
+    """Lines of a shell block, without comments, joined where they end in a backslash."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [line for line in (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines) if line]
+
+
+def shortened(command: str) -> list[str]:
+    """The arguments of a command, which is to take little time and no data from elsewhere."""
+    for written, instead in STAND_INS.items():
+        command = command.replace(written, instead)
+    arguments = shlex.split(re.sub(r"--epochs \d+", "", command))
+    epochs = TRAINS.get(arguments[1])
+    return [*arguments, "--epochs", epochs] if epochs else arguments
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """By command, a folder with the runs that it made."""
+    return {}, tmp_path_factory.mktemp("kept")
+
+
+def run_command(command, kept, monkeypatch) -> None:
+    known, folder = kept
+    arguments, runs = shortened(command), Path("runs")
+    if command in known:
+        shutil.copytree(known[command], runs, dirs_exist_ok=True)
+        return
+    before = set(runs.glob("*"))
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code, command
+    if arguments[1] in TRAINS:
+        known[command] = folder / str(len(known))
+        for made in set(runs.glob("*")) - before:
+            shutil.copytree(made, known[command] / made.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_run(page, kept, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace = {"__name__": page.stem}
+    if page.stem == "README":
+        exec(YOURS, namespace)
+    for block in blocks_of(page):
+        if block.kind == "sh":
+            for command in commands_in(block):
+                if not command.startswith(NOT_RUN):
+                    assert command.startswith("pocketbayes "), f"{page.name}: {command}"
+                    run_command(command, kept, monkeypatch)
+        elif block.kind == "python":
+            code = "\n" * (block.line - 1) + block.text  # so that an error has the page's line
+            exec(compile(code, page, "exec"), namespace)
+        elif found := TITLE.fullmatch(block.kind):
+            Path(found[1]).write_text(block.text)
+        else:
+            assert block.kind == "text", f"{page.name}:{block.line}: a block of what?"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_code_hides_from_the_test(page):
+    """Code is in fences: what is indented after an empty line, outside of lists, is none."""
+    text = FENCE.sub("", page.read_text())
+    assert not re.search(r"^\n {4,}(pocketbayes|python|import|from|pb)\b", text, re.MULTILINE)
+    assert "```" not in text
+
+
+def pages_in(nav) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [page for part in (nav.values() if isinstance(nav, dict) else nav)
+            for page in pages_in(part)]  # fmt: skip
+
+
+def test_every_page_is_in_the_navigation():
+    nav = re.search(r"^nav:\n(?:[ -].*\n)+", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    named = pages_in(yaml.safe_load(nav[0])["nav"])
+    assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_every_public_name_is_in_the_reference():
+    named = re.findall(r"^::: pocketbayes\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(set(pocketbayes.__all__) - {"__version__"})
+
+
+def test_functions_that_the_pages_name_are_there():
+    """The last column of tables of formulas names functions and classes of the source."""
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    known = set(re.findall(r"\w+", source))
+    for page in PAGES:
+        rows = re.findall(r"\| where \|\n\|[-| ]+\|\n((?:\|.*\n)+)", page.read_text())
+        for row in "".join(rows).splitlines():
+            named = re.findall(r"`([^`]+)`", re.split(r"(?<!\\)\|", row)[-2])
+            assert named, f"{page.name}: {row}"
+            named = [name for name in named if not name.endswith("/")]  # a room
+            words = {word for name in named for word in re.findall(r"[A-Za-z_]\w*", name)}
+            missing = words - known - {path.stem for path in (ROOT / "src").rglob("*")}
+            assert not missing, f"{page.name}: {missing} of {row}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocstrings", reason="needs mkdocs-material and mkdocstrings[python]")
+    pytest.importorskip("material", reason="needs mkdocs-material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    for page in tmp_path.rglob("*.html"):  # nothing is loaded from elsewhere
+        assert not re.search(r'(src|rel="stylesheet" href)="https?://', page.read_text()), page
+    assert (tmp_path / "search" / "search_index.json").exists()
+    shutil.rmtree(tmp_path)
