@@ -94,8 +94,8 @@ def compress(
 ) -> None:
     """Make a run's file fit a size, and write a new run directory.
 
-    Coarser storage, weights that share a table, and pruning are tried, stored, loaded back and
-    measured on the validation part; the best two are trained on. What comes out best fits, or
+    Coarser storage, a shared codebook, and pruning are tried, stored, loaded back and
+    measured on the validation part; the best two are fine-tuned. What comes out best fits, or
     the command fails and says how small it gets. The test set is never looked at.
 
     [bold]Examples[/bold]

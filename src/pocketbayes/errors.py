@@ -1,4 +1,4 @@
-"""What the library raises: every message says what was wrong, where, and what to do."""
+"""What the library raises, and checks that raise: what was wrong, where, and what to do."""
 
 import difflib
 import importlib

@@ -278,7 +278,7 @@ def test_a_dense_first_layer_stays_whole_globally():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"density": 0.1, "dense_first": True}, r"311 are kept.*first layer is whole"),
+        ({"density": 0.1, "dense_first": True}, r"311 are kept.*first layer is dense"),
         ({"density": 0.1, "densities": {"2.weight": 0.9}}, "table of densities"),
         ({"density": 0.05, "structure": "channel"}, "only whole units"),
     ],

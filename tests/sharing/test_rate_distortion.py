@@ -13,8 +13,8 @@ from torch.distributions import Normal, kl_divergence
 from pocketbayes.sharing.histogram import bin_numbers, filled_bins, made_grid
 from pocketbayes.sharing.rate_distortion import (
     CodebookEntries,
-    Codebooks,
     Statistics,
+    TensorCodebooks,
     assigned_entries,
     chosen,
     fitted_codebook,
@@ -208,6 +208,6 @@ def test_a_table_for_each_tensors_shares_is_no_worse_than_one_for_all(seed, rate
     data = [statistics_of(part) for part in tensors]
     costs = [
         sum(part.size @ chosen(part, codebooks.of(t), rate)[1] for t, part in enumerate(data))
-        for codebooks in (own, Codebooks(one.codebook, np.tile(one.share, (len(data), 1))))
+        for codebooks in (own, TensorCodebooks(one.codebook, np.tile(one.share, (len(data), 1))))
     ]
     assert costs[0] <= costs[1] + 1e-9 * abs(costs[1])

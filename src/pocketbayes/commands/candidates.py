@@ -185,7 +185,7 @@ class CandidateMaker:
         return model, self._trained(model, self._fine_tuning(), epochs) if epochs else []
 
     def _fine_tuning(self) -> Method:
-        """What trains on a model that was pruned only."""
+        """What fine-tunes a model that was only pruned."""
         if self.traits.keeps_dropout:
             return MCDropout(lr=self.lr)
         if not self.traits.is_random:

@@ -38,7 +38,7 @@ class CompressOptions:
         target_bytes: most bytes of the new file, as 500000, 500kB, 0.5MB or 1MiB.
         out: directory of the new run; default RUN-compressed.
         epochs: passes over the training data for each of the best candidates; 0: none.
-        finalists: how many candidates are trained on.
+        finalists: how many candidates are fine-tuned.
         lr: peak learning rate of that.
         components: entries of a shared codebook at most.
         ood: another data set, which the model should be unsure about; measured before and after.
@@ -172,7 +172,7 @@ def _candidate_maker(
 def _tried(
     maker: CandidateMaker, before: Candidate, options: CompressOptions
 ) -> tuple[list[Candidate], list[TooLarge]]:
-    """What fits and what does not: first all without training, then the best ones trained on."""
+    """What fits and what does not: first all without training, then the best ones fine-tuned."""
     found, missed = list[Candidate](), list[TooLarge]()
     for recipe in recipes_for(maker.traits, options.components):
         attempt = _attempted(maker, recipe, before)

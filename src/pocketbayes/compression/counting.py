@@ -74,9 +74,9 @@ def sharing_summary(model: nn.Module) -> SharingSummary:
 
 
 def _coded_bits(posterior: Shared) -> float:
-    """Bits of one tensor: labels, whole weights, and blends (two labels, a share, a place)."""
-    whole = outlier_bits(posterior.num_active)
+    """Bits of one tensor: labels, outliers, and blends (two labels, a share, a place)."""
+    outlier_cost = outlier_bits(posterior.num_active)
     label_bits = 16 * posterior.label.element_size()
-    of_blends = len(posterior.blend) * (whole - 32 + label_bits)
+    of_blends = len(posterior.blend) * (outlier_cost - 32 + label_bits)
     labels = coded_bits(posterior.plain_labels(), len(posterior.codebook))
-    return labels + len(posterior.outlier) * whole + of_blends
+    return labels + len(posterior.outlier) * outlier_cost + of_blends

@@ -72,18 +72,18 @@ def prune_(
     """Drops the weights that matter least, in place, and returns the model.
 
     Gaussians become sparse ones, points sparse points, sparse tensors sparser; what is dropped is
-    exactly 0, and stays so when `MeanField` or `Deterministic` trains on. Every tensor keeps its
+    exactly 0, and stays so when `MeanField` or `Deterministic` trains it. Every tensor keeps its
     best weight or unit; a frozen one is pruned too. `save(model, path).active_weights` tells how
     many are left.
 
     Args:
         model: a trained one.
-        density: share of the weights to keep, exactly; fewer where only whole units (an inclusion
-            variable of an input, a block) can go, or more if the best unit of each tensor is more.
+        density: share of the weights to keep, exactly; fewer where only whole units (a gated input,
+            a block) can go, or more if the best unit of each tensor is more.
             None: as `budget` says or, without one, the weights to which `SpikeSlab` gives p of at
             least 1/2 (the median probability model), or `VariationalDropout` a log alpha below 3.
-        by: what the kept ones have most of: "inclusion" (p of an inclusion variable; every tensor
-            that has inclusion variables counts), "snr" (|mean| / std) or "magnitude" (|mean|),
+        by: what the kept ones have most of: "inclusion" (p; every tensor that has inclusion
+            variables counts), "snr" (|mean| / std) or "magnitude" (|mean|),
             which both leave vectors such as biases alone. None: the first of these that the model
             has.
         within: "network" (weights of all tensors are ranked together) or "layer" (every tensor

@@ -17,7 +17,7 @@ class Traits:
 
     Attributes:
         is_random: some weight has a std.
-        is_ensemble: it consists of several networks, which are not trained on.
+        is_ensemble: it consists of several networks, which are not fine-tuned.
         keeps_dropout: it draws by dropout, which sharing would turn off.
         has_inclusion_variables: weights have inclusion variables, which go before anything else can
         be done.

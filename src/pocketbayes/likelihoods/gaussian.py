@@ -1,4 +1,4 @@
-"""Real values: a Gaussian around the network's output, with one learned std."""
+"""Real values: a Gaussian around the network's output, with a learned std."""
 
 import math
 

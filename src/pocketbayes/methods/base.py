@@ -121,10 +121,10 @@ class Method:
         if not any(True for _ in named_posteriors(model)):
             raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
 
-    def begin(self, model: nn.Module, beginning: StartContext) -> None:
+    def begin(self, model: nn.Module, context: StartContext) -> None:
         """Follows `start`; may look at the data and replace posteriors."""
 
-    def after_step(self, model: nn.Module, moment: StepContext) -> bool:
+    def after_step(self, model: nn.Module, context: StepContext) -> bool:
         """Follows every optimiser step; returns whether it replaced a parameter."""
         return False
 

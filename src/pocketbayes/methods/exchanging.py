@@ -40,7 +40,7 @@ class ExchangingMethod(Method):
         allocation: "erk" (small layers are denser), "uniform", or "global" (weights move between
             layers).
         densities: density of single tensors, by the name of the parameter; overrides the rest.
-        dense_first: keep the first layer whole.
+        dense_first: keep the first layer dense.
         structure: what is kept or dropped as a whole: "none" (single weights), "block16" (16
             outputs of one input) or "channel" (an input channel).
         initial: which weights exist at first: "largest" by the criterion, or "random".
@@ -149,7 +149,7 @@ class ExchangingMethod(Method):
         wanted = round(self.density * total)
         if kept > wanted * (1 if self.structure == "none" else 1.02):
             reasons = ["every output keeps a weight"]
-            reasons += ["the first layer is whole"] if self.dense_first else []
+            reasons += ["the first layer is dense"] if self.dense_first else []
             reasons += ["of the table of densities"] if self.densities else []
             reasons += ["only whole units are kept"] if self.structure != "none" else []
             warnings.warn(
@@ -158,23 +158,23 @@ class ExchangingMethod(Method):
                 stacklevel=3,
             )
 
-    def after_step(self, model: nn.Module, moment: StepContext) -> bool:
+    def after_step(self, model: nn.Module, context: StepContext) -> bool:
         """Exchanges weights when it is time; returns whether a tensor changed its size."""
-        share = self.exchange_fraction(moment.progress)
+        share = self.exchange_fraction(context.progress)
         if share == 0:
-            moment.memory.clear()
+            context.memory.clear()
             return False
-        wait = -moment.step % self.update_every
+        wait = -context.step % self.update_every
         if wait >= (self.growth_steps if self.growth == "multi_step" else 1):
             return False
-        gradients = moment.dense_gradients("mean" if self.growth == "mean" else None)
+        gradients = context.dense_gradients("mean" if self.growth == "mean" else None)
         if self.growth == "multi_step":
             for name, gradient in gradients.items():
-                gradients[name] = gradient.abs() + moment.memory.pop(name, 0)
+                gradients[name] = gradient.abs() + context.memory.pop(name, 0)
         if wait:
-            moment.memory.update(gradients)
+            context.memory.update(gradients)
             return False
-        return self._exchange_(model, gradients, share, moment.optimizers)
+        return self._exchange_(model, gradients, share, context.optimizers)
 
     def exchange_fraction(self, progress: float) -> float:
         """r_t = fraction (1 + cos(pi t / T_end)) / 2, or the fraction if constant; 0 from T_end."""

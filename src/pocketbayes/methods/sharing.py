@@ -61,10 +61,10 @@ class Sharing(VariationalMethod):
             least KL(entry || q) - rate log share, so that the file gets small; no blends.
         draw: "independent" (each weight its own draw), or "shared" (one draw per entry and pass:
             far fewer random numbers, but fully correlated weights; train with it, too).
-        outlier_mean: larger absolute means stay whole. The paper: 0.2. None: no limit.
-        outlier_gradient: share of weights, of the largest gradients, that stay whole. The paper:
+        outlier_mean: larger absolute means are outliers. The paper: 0.2. None: no limit.
+        outlier_gradient: share of weights, of the largest gradients, that are outliers. The paper:
             0.01. With 0, and no merging or `merge_gradient=1`, the pass over the data is spared.
-        least_members: smaller clusters stay whole. The paper: 30 and 20.
+        least_members: members of smaller clusters are outliers. The paper: 30 and 20.
         blend_beyond: squared Mahalanobis distance from which a weight is blended of two entries.
             The paper: 5.991, outside of 95%. None: no blends.
         blend_nearest: nearest entries that those two are the likeliest of. The paper: 5.
@@ -156,7 +156,7 @@ class Sharing(VariationalMethod):
         unshare_(model)
         super().start(model)
 
-    def begin(self, model: nn.Module, beginning: StartContext) -> None:
+    def begin(self, model: nn.Module, context: StartContext) -> None:
         """Puts one codebook in place of all Gaussians that learn."""
         own = {
             name: q
@@ -167,7 +167,7 @@ class Sharing(VariationalMethod):
             raise PocketBayesError("nothing to share: no posterior of the model learns")
         joined = Joined.of(own)
         needed = self.objective == "mixture" and self._asks_for_gradients
-        gradient = joined.in_a_row(beginning.mean_gradients()) if needed else None
+        gradient = joined.in_a_row(context.mean_gradients()) if needed else None
         mean, std, padding = joined.mean, joined.std, joined.padding(model)
         room = self._leaving_room(len(padding), len(mean))
         plan = room.planned(mean, std, gradient, list(joined.parts.values()))
@@ -178,15 +178,15 @@ class Sharing(VariationalMethod):
             replace_posterior(model, name, _shared(q, codebook, plan, joined.parts[name]))
         if self.reassign_every:
             rate = torch.tensor(plan.rate, dtype=torch.float64)
-            beginning.memory.update(mean=mean, std=std, rate=rate)
+            context.memory.update(mean=mean, std=std, rate=rate)
         if self.refresh_norms:
-            beginning.refresh()
+            context.refresh()
 
-    def _leaving_room(self, whole: int, weights: int) -> "Sharing":
-        """The same with what is left of `target_bytes` beside weights that must stay whole."""
-        if self.target_bytes is None or whole == 0:
+    def _leaving_room(self, outliers: int, weights: int) -> "Sharing":
+        """The same with what is left of `target_bytes` beside weights that must be outliers."""
+        if self.target_bytes is None or outliers == 0:
             return self
-        taken = math.ceil(whole * outlier_bits(weights) / 8)
+        taken = math.ceil(outliers * outlier_bits(weights) / 8)
         if self.target_bytes - taken < ENTRY_BITS // 8:
             raise PocketBayesError(
                 f"target_bytes={self.target_bytes} is too little: the padding rows of embeddings, "
@@ -253,8 +253,8 @@ def _codebook(plan: Plan, like: Tensor, draw: str) -> Codebook:
 def _shared(own: Unshared, codebook: Codebook, plan: Plan, part: slice) -> Shared:
     """One tensor's share of the plan."""
     outlier, blend = (_inside(place, part) for place in (plan.outlier, plan.blend))
-    whole, like = plan.outlier[outlier] - part.start, codebook.mean
-    outliers = Outliers(whole, *(t.detach().reshape(-1)[whole] for t in (own.mean, own.log_std)))
+    place, like = plan.outlier[outlier] - part.start, codebook.mean
+    outliers = Outliers(place, *(t.detach().reshape(-1)[place] for t in (own.mean, own.log_std)))
     blends = Blends(
         plan.blend[blend] - part.start, plan.blend_label[blend], plan.blend_share[blend].to(like)
     )

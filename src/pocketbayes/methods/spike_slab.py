@@ -35,10 +35,10 @@ class SpikeSlab(VariationalMethod):
 
     Minimises E_q[-log p(D | w)] + beta [p KL(slab || prior) + KL(Bern(p) || Bern(inclusion))],
     means and stds by gradients, each p by damped steps towards its closed-form optimum
-    logit p = logit inclusion - KL + gain / beta. `prune_` then drops what is off.
+    logit p = logit inclusion - KL + gain / beta. `prune_` then drops what has p < 1/2.
 
     Attributes:
-        inclusion: prior probability that an inclusion variable is on; at least 6.2e-6, the least
+        inclusion: prior probability of inclusion, P(gamma = 1); at least 6.2e-6, the least
             that log-odds, which stay within 12, can hold.
         granularity: what has an inclusion variable: "weight", "input" (a feature, or channel:
             selects features) or "output" (a unit, or filter: makes the network smaller). Biases go
@@ -46,11 +46,11 @@ class SpikeSlab(VariationalMethod):
         layers: "all", or "first": only the first layer that has a posterior has inclusion
             variables, which with granularity="input" chooses among features and leaves the network
             as it is.
-        spike: what a weight is with its inclusion variable off: "dirac" (0), or "gaussian": only
+        spike: what a weight is where gamma = 0: "dirac" (0), or "gaussian": only
             its prior is narrow, and `prune_` makes it 0. The optimum of p then is that of the prior
             alone, logit p = logit inclusion + KL(q || spike) - KL(q || slab).
         spike_scale: std of the gaussian spike, as a share of the slab's.
-        initial_inclusion: probability that an inclusion variable is on at first. None: 0.98, and
+        initial_inclusion: inclusion probability at first. None: 0.98, and
             0.5 with spike="gaussian", whose weights would spread over the slab while p is near 1,
             which then is reason enough for p to stay there.
         optimum: how the optimum of an inclusion variable is found: "gradient", by logit inclusion -
@@ -96,7 +96,7 @@ class SpikeSlab(VariationalMethod):
 
     @property
     def _at_first(self) -> float:
-        """Probability that an inclusion variable is on at first."""
+        """Inclusion probability at first."""
         if self.initial_inclusion is not None:
             return self.initial_inclusion
         return 0.5 if self.spike == "gaussian" else 0.98
@@ -111,7 +111,7 @@ class SpikeSlab(VariationalMethod):
             self._require_fit(model, name, as_unshared(q), name in chosen)
         if chosen and not any(is_trainable(as_unshared(q)) for _, q in named_posteriors(model)):
             raise PocketBayesError(
-                "no weight learns, so there is nothing to include: unfreeze some"
+                "no weight learns, so none can have an inclusion variable: unfreeze some"
             )
         super().start(model)
         for name, q in list(named_posteriors(model)):
@@ -194,17 +194,19 @@ class SpikeSlab(VariationalMethod):
         return SpikeSlabPosterior(*made)
 
     @torch.no_grad()
-    def after_step(self, model: nn.Module, moment: StepContext) -> bool:
+    def after_step(self, model: nn.Module, context: StepContext) -> bool:
         """Moves every p towards its optimum; none of them belongs to an optimiser."""
-        beta = self.kl_weight(moment.progress)
-        moves = moment.progress >= self.hold and beta > 0
+        beta = self.kl_weight(context.progress)
+        moves = context.progress >= self.hold and beta > 0
         if moves:
-            moment.memory[_MOVED] = torch.tensor(beta)
+            context.memory[_MOVED] = torch.tensor(beta)
         for name, q in named_posteriors(model):
             if isinstance(q, SpikeSlabPosterior) and q.log_odds.grad is not None:
                 slope, q.log_odds.grad = q.log_odds.grad, None
                 if moves:
-                    best = self._best(name, q, slope.mul_(moment.dataset_size), beta, moment.memory)
+                    best = self._best(
+                        name, q, slope.mul_(context.dataset_size), beta, context.memory
+                    )
                     q.log_odds.lerp_(best, self.step)
         return False
 

@@ -1,4 +1,4 @@
-"""The families of posteriors: a closed table, so that a file never names a class."""
+"""The families of posteriors, a closed table, and the random numbers they are drawn with."""
 
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.codebook import DRAWS, Codebook, codebooks_with_passes, passes_of

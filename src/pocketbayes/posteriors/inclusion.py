@@ -1,7 +1,7 @@
 """Whether a weight is there at all: the mathematics of spike-and-slab posteriors.
 
 Pure functions. A group of weights shares one inclusion variable gamma ~ Bernoulli(p), p =
-sigmoid(log_odds); with the inclusion variable on, each weight theta is Gaussian, with it off 0.
+sigmoid(log_odds); where gamma = 1 each weight theta is Gaussian, else it is 0.
 """
 
 from math import exp, log

@@ -75,8 +75,8 @@ class JointDraw:
 
     def _drawn_entries(self) -> Tensor:
         """The codebook's draw in this pass, and behind it that of each outlier."""
-        whole = slice(len(self._codebook), None)
-        outliers = noisy(self._mean[whole], self._std[whole], None)
+        behind = slice(len(self._codebook), None)
+        outliers = noisy(self._mean[behind], self._std[behind], None)
         return torch.cat([self._codebook.drawn_together(self, None), outliers])
 
     @cached_property

@@ -67,7 +67,7 @@ def checked_support(arrays: Mapping[str, Tensor]) -> tuple[tuple[int, ...], Supp
 
 
 def checked_outliers(arrays: Mapping[str, Tensor], like: Tensor) -> Outliers:
-    """The weights kept whole, if there is one mean and log-std for each, in the codebook's type."""
+    """The outliers, if there is one mean and log-std for each, in the codebook's type."""
     mean, log_std = arrays["outlier_mean"].clone(), arrays["outlier_log_std"].clone()
     require_real_arrays(mean, log_std)
     if mean.dim() != 1 or mean.dtype != like.dtype or mean.shape != arrays["outlier"].shape:

@@ -1,4 +1,4 @@
-"""Weights that share a codebook of Gaussians: an index for most, and a few kept whole."""
+"""Weights that share a codebook of Gaussians: an index for most, and a few outliers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -214,7 +214,7 @@ class Shared(Posterior):
         return (self.count * each).sum() if self.is_independent else each.sum()
 
     def outlier_kl(self, prior_std: float | Tensor | None = None) -> Tensor:
-        """The part of the weights that stay whole."""
+        """The part of the outliers."""
         return gaussian_kl(self.outlier_mean, self.outlier_log_std, self.prior(prior_std))
 
     def std_parameters(self) -> Iterator[nn.Parameter]:

@@ -100,7 +100,7 @@ class SpikeSlab(Posterior):
 
     @property
     def gate(self) -> Gate | None:
-        """The inclusion variables of whole inputs or outputs, if it has such."""
+        """The gates of whole inputs or outputs, if there are any."""
         return None if self.is_independent else Gate(self.inclusion, self.granularity)
 
     def slab(self) -> tuple[Tensor, Tensor]:
@@ -192,8 +192,8 @@ class SpikeSlab(Posterior):
 class NarrowSpike(SpikeSlab):
     """q(w_i) = N(mean_i, exp(log_std_i)^2) under a prior of two scales, wide or narrow.
 
-    With the inclusion variable on, which q believes with probability p = sigmoid(log_odds), the
-    prior is N(0, prior_std^2), with it off N(0, spike_std^2). Weights are drawn as those of
+    Where gamma = 1, which q believes with probability p = sigmoid(log_odds), the prior is
+    N(0, prior_std^2), where gamma = 0 N(0, spike_std^2). Weights are drawn as those of
     `Gaussian`: inclusion variables are part of the prior only.
     """
 

@@ -1,4 +1,4 @@
-"""One page about models: how big, how accurate, how sure; needs nothing but itself."""
+"""What people look at: the HTML page, plots, the feature report, tables in the terminal."""
 
 from pocketbayes.report.features import FeatureReport, feature_report
 from pocketbayes.report.figures import RandomWeights, weight_figures

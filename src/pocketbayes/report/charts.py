@@ -253,7 +253,7 @@ def _plane(found: Findings) -> Chart:
         lambda axes: found.weights.draw_plane(axes, Sharing(components=50)),
         f"{found.name}: how well does it know its weights?",
         "Mean and standard deviation of every weight",
-        "A point is a weight. Those that share a table lie on its entries; of a model that does "
+        "A point is a weight. Those that share a codebook lie on its entries; of a model that does "
         "not, the picture shows what sharing with at most 50 components would make of it.",
     )
 

@@ -23,7 +23,7 @@ def draw_plane(
     Args:
         axes: where to draw.
         weights: mean and std of each.
-        outliers: places of those that stay whole; red.
+        outliers: their positions; red.
         blends: places of those between two components; yellow.
         components: their means [K, 2], and covariances (xx, xy, yy) for ellipses of 1 (solid) and
             2 (dotted) standard deviations, or None.

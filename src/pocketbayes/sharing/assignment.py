@@ -1,4 +1,4 @@
-"""Which weights share a Gaussian, which are blends of two, and which stay whole.
+"""Which weights share a Gaussian, which are blends of two, and which are outliers.
 
 Pure functions of arrays: a mean, a std and a mean absolute gradient for every weight of a network
 go in, a `Plan` comes out.
@@ -51,8 +51,8 @@ class Plan(NamedTuple):
         mean: of each entry.
         std: of each entry.
         label: the entry of each weight; of outliers and blends it means nothing.
-        outlier: sorted plane of the weights that stay whole.
-        blend: sorted plane of the weights between two entries.
+        outlier: sorted positions of the outliers.
+        blend: sorted positions of the weights between two entries.
         blend_label: those two.
         blend_share: of the first of them.
         mixture: the components in the (mean, std) plane, or None: the codebook was not made by one.

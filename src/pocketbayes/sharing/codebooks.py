@@ -13,7 +13,7 @@ from pocketbayes.sharing.assignment import SIDE, Plan
 from pocketbayes.sharing.histogram import Array, Grid, Histogram, chunks, filled_bins, made_grid
 from pocketbayes.sharing.rate_distortion import (
     CodebookEntries,
-    Codebooks,
+    TensorCodebooks,
     assigned_entries,
     chosen,
     fitted_codebook,
@@ -32,7 +32,7 @@ def planned_codebook(
 ) -> Plan:
     """A codebook chosen for bytes and nats together: see `rate_distortion`.
 
-    A weight stays whole where its entry costs more than its own mean, std and place would.
+    A weight is an outlier where its entry costs more than its own mean, std and position would.
 
     Args:
         mean: of all weights, one tensor after the other.
@@ -65,12 +65,12 @@ class _Plane(NamedTuple):
         return cls(mean, log_std, parts, grid, filled_bins(mean, log_std, grid), tensors)
 
 
-def _fitted(plane: _Plane, entries: int, rate: float, tolerance: float) -> Codebooks:
+def _fitted(plane: _Plane, entries: int, rate: float, tolerance: float) -> TensorCodebooks:
     limit = _outlier_nats(len(plane.mean), rate)
     return fitted_codebook(plane.bins, entries, rate, plane.tensors, limit, tolerance)
 
 
-def _planned(plane: _Plane, codebooks: Codebooks, rate: float) -> Plan:
+def _planned(plane: _Plane, codebooks: TensorCodebooks, rate: float) -> Plan:
     limit = _outlier_nats(len(plane.mean), rate)
     label, dear = [], []
     for number, (part, bins) in enumerate(zip(plane.parts, plane.tensors, strict=True)):
@@ -130,7 +130,7 @@ def planned_to_fit(
     size = coded_bytes(plan, plane.parts)
     if size >= _NEARLY * target:
         return plan
-    # Histogram are coarser than weights, and here say too much.
+    # Bins are coarser than weights, and here overstate the size.
     other = _planned_within(plane, entries, target, target**2 / size)
     return max(plan, other, key=lambda found: coded_bytes(found, plane.parts))
 
@@ -157,16 +157,16 @@ def coded_bytes(plan: Plan, parts: Sequence[slice] = ()) -> float:
         coded_bits(plan.label[part][plain[part]], len(plan.mean))
         for part in parts or (slice(0, len(plain)),)
     )
-    whole = len(plan.outlier) * outlier_bits(len(plan.label))
-    return (labels + whole + ENTRY_BITS * len(plan.mean)) / 8
+    outlier_cost = len(plan.outlier) * outlier_bits(len(plan.label))
+    return (labels + outlier_cost + ENTRY_BITS * len(plan.mean)) / 8
 
 
 class _Trial(NamedTuple):
     """Codebooks for one rate, and what each tensor costs with them, counted on bins."""
 
     rate: float
-    codebooks: Codebooks
-    bits: Array  # of labels, and of weights that stay whole
+    codebooks: TensorCodebooks
+    bits: Array  # of labels and of outliers
     nats: Array  # of KL
 
     @property
@@ -196,7 +196,7 @@ def _around(plane: _Plane, entries: int, target: float, steps: int = 10) -> tupl
 
 
 def _trial(plane: _Plane, entries: int, rate: float) -> _Trial:
-    limit, whole = _outlier_nats(len(plane.mean), rate), outlier_bits(len(plane.mean))
+    limit, outlier_cost = _outlier_nats(len(plane.mean), rate), outlier_bits(len(plane.mean))
     codebooks = _fitted(plane, entries, rate, tolerance=1e-4)
     bits, nats = [], []
     for number, bins in enumerate(plane.tensors):
@@ -204,12 +204,12 @@ def _trial(plane: _Plane, entries: int, rate: float) -> _Trial:
         choice, cost = chosen(statistics_of(bins), book, rate)
         label = -np.log(book.share)[choice]
         shares = cost <= limit
-        bits.append(bins.size @ np.where(shares, label / log(2), whole))
+        bits.append(bins.size @ np.where(shares, label / log(2), outlier_cost))
         nats.append(bins.size @ np.where(shares, cost - rate * label, 0.0))
     return _Trial(rate, codebooks, np.array(bits), np.array(nats))
 
 
-def _between(larger: _Trial, fitting: _Trial, bits: float) -> Codebooks:
+def _between(larger: _Trial, fitting: _Trial, bits: float) -> TensorCodebooks:
     """Both codebooks in one: tensors that save most nats per bit use the larger one's entries.
 
     As many as `bits` allow.

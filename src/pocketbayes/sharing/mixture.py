@@ -147,17 +147,17 @@ def from_shares(
     return Mixture(total[kept] / total[kept].sum(), mean[kept], covariance[kept])
 
 
-def nearest_components(plane: Array, means: Array, count: int) -> NDArray[np.int64]:
+def nearest_components(points: Array, means: Array, count: int) -> NDArray[np.int64]:
     """The components whose means lie nearest to each place."""
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
     count = min(count, len(means))
-    found = cKDTree(means).query(plane, count, workers=-1)[1]
-    return np.asarray(found, dtype=np.int64).reshape(len(plane), count)
+    found = cKDTree(means).query(points, count, workers=-1)[1]
+    return np.asarray(found, dtype=np.int64).reshape(len(points), count)
 
 
 def log_densities(
-    plane: Array, mixture: Mixture, near: NDArray[np.int64], covariance: Array | None = None
+    points: Array, mixture: Mixture, near: NDArray[np.int64], covariance: Array | None = None
 ) -> Array:
     """log [pi_k N(place; m_k, S_k)] for each place and the components it looks at.
 
@@ -166,7 +166,7 @@ def log_densities(
     """
     inverse, constant = _precision(mixture)
     a, b, c = (inverse[:, i][near] for i in range(3))
-    u, v = (plane[:, [i]] - mixture.mean[:, i][near] for i in range(2))
+    u, v = (points[:, [i]] - mixture.mean[:, i][near] for i in range(2))
     uu, uv, vv = u * u, u * v, v * v
     if covariance is not None:
         uu, uv, vv = (t + covariance[:, [i]] for i, t in enumerate((uu, uv, vv)))
@@ -252,10 +252,10 @@ def blends(
     Shares are in proportion to the densities N(p; m_k, S_k), without the components' weights, and
     sum to 1. Distances are measured in units of `scale`.
     """
-    plane = torch.stack([x, y], 1).double().cpu().numpy()
-    near = nearest_components(plane / scale, mixture.mean / scale, nearest)
+    points = torch.stack([x, y], 1).double().cpu().numpy()
+    near = nearest_components(points / scale, mixture.mean / scale, nearest)
     even = mixture._replace(weight=np.ones_like(mixture.weight))
-    values = log_densities(plane, even, near)
+    values = log_densities(points, even, near)
     order = np.argsort(-values, 1, kind="stable")[:, :kept]
     values = np.take_along_axis(values, order, 1)
     share = np.exp(values - values[:, :1])

@@ -70,7 +70,7 @@ def statistics_of(bins: Histogram) -> Statistics:
     )
 
 
-class Codebooks(NamedTuple):
+class TensorCodebooks(NamedTuple):
     """One codebook for all tensors, and the share that each entry has in each of them."""
 
     codebook: CodebookEntries
@@ -82,8 +82,8 @@ class Codebooks(NamedTuple):
 
 
 def joined_codebooks(
-    first: Codebooks, second: Codebooks, uses_first: NDArray[np.bool_]
-) -> Codebooks:
+    first: TensorCodebooks, second: TensorCodebooks, uses_first: NDArray[np.bool_]
+) -> TensorCodebooks:
     """The entries of both that are in use, where each tensor uses those of one."""
     own = uses_first[:, None]
     parts = [np.where(own, first.share, _UNSEEN), np.where(own, _UNSEEN, second.share)]
@@ -91,7 +91,7 @@ def joined_codebooks(
     used = (share > _UNSEEN).any(0)
     books = zip(first.codebook, second.codebook, strict=True)
     mean, variance, shares = (np.concatenate(arrays)[used] for arrays in books)
-    return Codebooks(CodebookEntries(mean, variance, shares / shares.sum()), share[:, used])
+    return TensorCodebooks(CodebookEntries(mean, variance, shares / shares.sum()), share[:, used])
 
 
 def fitted_codebook(
@@ -101,7 +101,7 @@ def fitted_codebook(
     tensors: Sequence[Histogram] = (),
     limit: float = np.inf,
     tolerance: float = 1e-6,
-) -> Codebooks:
+) -> TensorCodebooks:
     """Alternates choice and fit until the cost falls no more; empty entries go.
 
     A file codes each tensor's labels by their own frequencies: what is rare in the network may be
@@ -129,7 +129,7 @@ def fitted_codebook(
 class _Fit(NamedTuple):
     """Codebooks, and what they cost per weight, at most."""
 
-    codebooks: Codebooks
+    codebooks: TensorCodebooks
     cost: float
 
 
@@ -163,7 +163,7 @@ def _alternated(
     iterations: int = 100,
 ) -> _Fit:
     """Choice and fit in turn, as long as that pays."""
-    codebooks = Codebooks(start, np.tile(start.share, (len(data), 1)))
+    codebooks = TensorCodebooks(start, np.tile(start.share, (len(data), 1)))
     total, cost = sum(part.size.sum() for part in data), np.inf
     for _ in range(iterations):
         found = [chosen(part, codebooks.of(t), rate) for t, part in enumerate(data)]
@@ -188,14 +188,14 @@ def _alternated(
 
 def _refitted_codebooks(
     data: Sequence[Statistics], choices: Sequence[NDArray[np.int64]], entries: int
-) -> Codebooks:
+) -> TensorCodebooks:
     """The codebook fitted to all tensors, and the shares of its entries in each."""
     joined = Statistics(*(np.concatenate(arrays) for arrays in zip(*data, strict=True)))
     counts = [np.bincount(c, p.size, entries) for p, c in zip(data, choices, strict=True)]
     kept = sum(counts) > _DROPPED * joined.size.sum()
     codebook = refitted(joined, np.concatenate(choices), entries)
     share = np.stack([count[kept] / max(count.sum(), 1) for count in counts])
-    return Codebooks(codebook, np.maximum(share, _UNSEEN))
+    return TensorCodebooks(codebook, np.maximum(share, _UNSEEN))
 
 
 def refitted(data: Statistics, choice: NDArray[np.int64], entries: int) -> CodebookEntries:

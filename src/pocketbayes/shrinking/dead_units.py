@@ -93,7 +93,7 @@ def _require_decided(model: nn.Module) -> None:
     for name, posterior in named_posteriors(model):
         if isinstance(posterior, SpikeSlab):
             raise PocketBayesError(
-                f"{name} has inclusion variables that may be on or off: call prune_ first"
+                f"{name} has inclusion variables that are not decided yet: call prune_ first"
             )
 
 

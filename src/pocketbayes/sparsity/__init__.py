@@ -1,4 +1,4 @@
-"""Which weights stay: criteria, allocation over tensors, exchange. Pure, on arrays."""
+"""Which weights stay: criteria, allocation over tensors, exchange."""
 
 from pocketbayes.sparsity.allocation import ALLOCATIONS, allocated
 from pocketbayes.sparsity.criteria import CRITERIA

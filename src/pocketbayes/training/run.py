@@ -193,10 +193,10 @@ class Run:
                 return dense_gradients(self.objective, x, y, estimator)
 
         size = self.settings.dataset_size
-        moment = StepContext(
+        context = StepContext(
             self.at.step, progress, self.optimizers, gradients, self.at.memory, size
         )
-        resized = self.settings.method.after_step(self.model, moment)
+        resized = self.settings.method.after_step(self.model, context)
         if resized and self.fabric.world_size > 1:
             self._set_up()
 
