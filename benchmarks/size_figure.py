@@ -16,7 +16,6 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation, Text
 from pages.headline import RESNET_18
 from pages.published import PUBLISHED
@@ -39,7 +38,7 @@ LEFT_OUT = "larger learning rate"  # lies where the same without it does
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points from a mark to its label
 MARGIN = 9  # pixels around a mark that labels leave free
 ANGLES = np.radians([0, 180, 90, 270, 45, 135, 225, 315])
-HALO = [withStroke(linewidth=2.5, foreground="white")]  # keeps words legible where lines cross them
+GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # hides lines behind words
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def place_labels(axes: Any, marks: Sequence[Mark]) -> list[Any]:
         note = axes.annotate(
             words, (mark.size, mark.accuracy), xytext=(0, 0), textcoords="offset points",
             fontsize=8.5 if mark.is_ours else 7, color=mark.colour, ha="center", va="center",
-            path_effects=HALO, zorder=10 - len(notes) / 100,  # a line passes under earlier words
+            bbox=GROUND, zorder=10 - len(notes) / 100,  # a line passes under earlier words
             arrowprops={"arrowstyle": "-", "color": mark.colour, "linewidth": 0.6},
         )  # fmt: skip
         box = box_of(note)

@@ -4,10 +4,10 @@ Blocks marked `python` run page by page, from top to bottom, in one namespace an
 directory; one with a title is written to the file of that name instead. Lines of blocks marked `sh`
 that begin with `pocketbayes` run at their place among them, in the same process, with `--epochs`
 set to 1 where the command trains (0 for `compress`), and with what is in STAND_INS for data that
-has to be downloaded and for large networks; image folders are drawn. What a command that trains has left in `runs` is kept
-for other pages that have the same line. Lines that begin as in NOT_RUN are not run (`pocketbayes
-demo` is run by test_release.py). Blocks marked `text` are no code, and there are no others. The
-README says "your network and loaders": those of YOURS.
+has to be downloaded and for large networks (image folders are drawn). What a command that trains
+leaves in `runs` is kept for other pages that have the same line. Lines that begin as in NOT_RUN are
+not run (`pocketbayes demo` is run by test_release.py). Blocks marked `text` are no code, and there
+are no others. The README says "your network and loaders": those of YOURS.
 """
 
 import ast
