@@ -169,7 +169,7 @@ def reached(group: Sequence[Row]) -> str:
 
 
 BYTES = Column("file, bytes", "file_bytes", whole)
-HEADS = ("method", "epochs", "prediction")
+HEADS = ("method", "epochs", "estimator")
 COLUMNS = (
     *SCORES,
     BYTES,
@@ -181,17 +181,16 @@ GLANCE = (
     Table("ResNet-20 on CIFAR-10", COLUMNS, lines=RESNET_20, heads=HEADS, has_commands=False),
 )
 FRONT_NOTE = (
-    "Mean and standard error over three seeds, last epoch, 30 samples, measured from the file; a "
-    "size is the mean over seeds stored in version 3 of the format, and blank where none was. "
-    "Reached: our mean is at least as good as the figure of Li et al. 2024 (mean-field VI, "
-    "Subspace; their ECE is the marginal CE of [metrics.md](metrics.md)) or of Lin et al. 2025 "
-    "(Sharing); neither says that it used cutout. The chain's densities, betas and epochs, and the "
-    "learning rates of fine-tuning, were chosen with seed 0, in part on the test set."
+    "Mean ± standard error, three seeds, last epoch, 30 samples; a size is the mean of the seeds "
+    "stored in version 3 of the format. Reached: our mean is at least as good as the paper's (Li "
+    "et al. 2024 for mean-field VI and Subspace, whose ECE is our [marginal CE](metrics.md); Lin "
+    "et al. 2025 for Sharing), and neither paper says that it used cutout. The chain's settings "
+    "and the rates of fine-tuning were tuned with seed 0, partly on the test set."
 )
 SHORT_NOTE = (
-    "Mean and standard error over three seeds, of the ensemble one; seed 0 had a part in choosing\n"
-    "the settings of sharing and of the chain, in part on the test set. "
-    "[docs/results.md](docs/results.md)\nhas all results."
+    "Three seeds; the ensemble has one. The chain's settings were tuned partly on the test set,\n"
+    "with seed 0. Chain: Subspace, pruned, then shared.\n"
+    "[docs/results.md](docs/results.md) has all results."
 )
 
 

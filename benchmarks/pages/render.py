@@ -246,6 +246,8 @@ def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 # What may differ between commands that share a line.
 REPEATED = ("--seeds", "--seed", "--sets", "--splits", "--from-split", "--families", "--files")
 
+COMMANDS = "commands (a|b: one run with each; in brackets the commit)"
+
 
 def origins(found: Sequence[Row]) -> str:
     """The commands, commits and hardware behind a table, folded.
@@ -261,7 +263,7 @@ def origins(found: Sequence[Row]) -> str:
             known.setdefault(flag, {})[values] = None
     block = "".join(f"    {_joined(*line)}\n" for line in lines.items())
     machines = " and ".join(dict.fromkeys(row["hardware"] for row in found))
-    return f"<details><summary>{machines}: commands</summary>\n\n{block}\n</details>\n"
+    return f"<details><summary>{machines}: {COMMANDS}</summary>\n\n{block}\n</details>\n"
 
 
 def _joined(line: tuple[Any, str], known: Mapping[str, Mapping[str, None]]) -> str:

@@ -1,4 +1,4 @@
-"""Other libraries on the same work: network, data, epochs, prior and weight of the KL.
+"""Other libraries on the same task: network, data, epochs, prior and weight of the KL.
 
     pip install --no-deps --target FOLDER -r benchmarks/peers/requirements.txt
     PYTHONPATH=FOLDER python benchmarks/peers/compare.py --root DATA --epochs 60

@@ -4,23 +4,26 @@ Blocks marked `python` run page by page, from top to bottom, in one namespace an
 directory; one with a title is written to the file of that name instead. Lines of blocks marked `sh`
 that begin with `pocketbayes` run at their place among them, in the same process, with `--epochs`
 set to 1 where the command trains (0 for `compress`), and with what is in STAND_INS for data that
-has to be downloaded and for large networks. What a command that trains has left in `runs` is kept
-for other pages that have the same line. Lines that begin as in NOT_RUN are not run (`pocketbayes
-demo` is run by test_release.py). Blocks marked `text` are no code, and there are no others. The
-README says "your network and loaders": those of YOURS.
+has to be downloaded and for large networks (image folders are drawn). What a command that trains
+leaves in `runs` is kept for other pages that have the same line. Lines that begin as in NOT_RUN are
+not run (`pocketbayes demo` is run by test_release.py). Blocks marked `text` are no code, and there
+are no others. The README says "your network and loaders": those of YOURS.
 """
 
+import ast
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import yaml
+from PIL import Image
 
 import pocketbayes
 from pocketbayes.cli import main
@@ -28,11 +31,13 @@ from pocketbayes.cli import main
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOT_RUN = ("git", "make", "pip", "python", ".venv/bin/pytest", "pocketbayes demo")
+PETS = {"cat": 60, "dog": 200}
 TRAINS = {"train": "1", "compress": "0"}
 STAND_INS = {
     "--data cifar10 --root DATA": "--data digits",
     "--model resnet18": "--model mlp",
     "--compile": "",
+    "--size 64": "--size 16",
     "--model mlp": "--model mlp --hidden 64,64",
 }
 RESULTS = [DOCS / "results.md", *DOCS.glob("results/*.md")]  # written by benchmarks/tables.py
@@ -89,6 +94,14 @@ def kept(tmp_path_factory):
     return {}, tmp_path_factory.mktemp("kept")
 
 
+def draw_pets() -> None:
+    """An image folder as the guide describes it: cats are dark, dogs are light."""
+    for split, (kind, shade), number in product(("train", "test"), PETS.items(), range(10)):
+        path = Path("pets", split, kind, f"{number}.jpg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 16), (shade, shade, 20 * number)).save(path)
+
+
 def run_command(command, kept, monkeypatch) -> None:
     known, folder = kept
     arguments, runs = shortened(command), Path("runs")
@@ -113,6 +126,8 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
     namespace = {"__name__": page.stem}
     if page.stem == "README":
         exec(YOURS, namespace)
+    if "--root pets" in page.read_text():
+        draw_pets()
     for block in blocks_of(page):
         if block.kind == "sh":
             for command in commands_in(block):
@@ -154,19 +169,40 @@ def test_every_public_name_is_in_the_reference():
     assert sorted(named) == sorted(set(pocketbayes.__all__) - {"__version__"})
 
 
+@cache
+def defined_in(room: str) -> frozenset[str]:
+    """Names that the files of a room define: functions, classes, methods, what is assigned."""
+    found = set()
+    for path in (ROOT / "src" / "pocketbayes" / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return frozenset(found)
+
+
 def test_functions_that_the_pages_name_are_there():
-    """The last column of tables of formulas names functions and classes of the source."""
-    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    known = set(re.findall(r"\w+", source))
+    """The last column of tables of formulas names functions and classes: those of `room/`, those
+    of the room before, where none is said, or public ones as `pb.name`."""
     for page in PAGES:
         rows = re.findall(r"\| where \|\n\|[-| ]+\|\n((?:\|.*\n)+)", page.read_text())
+        seen = set()
         for row in "".join(rows).splitlines():
             named = re.findall(r"`([^`]+)`", re.split(r"(?<!\\)\|", row)[-2])
             assert named, f"{page.name}: {row}"
-            named = [name for name in named if not name.endswith("/")]  # a room
-            words = {word for name in named for word in re.findall(r"[A-Za-z_]\w*", name)}
-            missing = words - known - {path.stem for path in (ROOT / "src").rglob("*")}
-            assert not missing, f"{page.name}: {missing} of {row}"
+            room = ""
+            for name in named:
+                if name.endswith("/"):
+                    room = name
+                    assert defined_in(room), f"{page.name}: no room {room}"
+                elif name.startswith("pb."):
+                    assert name[3:] in pocketbayes.__all__, f"{page.name}: {name}"
+                else:
+                    known = defined_in(room) if room else seen
+                    missing = set(name.split(".")) - known
+                    assert not missing, f"{page.name}: {missing} of {row} is not in {room}"
+                seen |= defined_in(room) if room else set()
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
