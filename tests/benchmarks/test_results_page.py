@@ -192,10 +192,10 @@ def test_commands_commits_and_machines_stand_under_a_table():
     ],
 )
 def test_what_a_paper_has_and_we_have_not_is_said(results, figures, said):
-    claim = headline.Claim(95.0, {"nll": 0.3, "auroc_entropy": 0.9}, "a paper")
+    claim = headline.Claim(95.0, {"nll": 0.3, "auroc_entropy": 0.9}, "Table 1")
     results("t", row(0.95) | {"nll": 0.3, "auroc_entropy": 0.9} | figures)
     table = Table("T", headline.COLUMNS[-2:], lines=(Line((), "t", {}, claim),))
-    assert render.cells(table) == [["95.00, NLL 0.3, AUROC 0.9", said]]
+    assert render.cells(table) == [["95.00, NLL 0.3, AUROC 0.9 (Table 1)", said]]
 
 
 def test_methods_on_regressions_are_ranked_set_by_set(results):
