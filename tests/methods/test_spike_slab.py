@@ -200,8 +200,9 @@ def exact_inclusion(x, y, noise, slab, prior):
     return torch.softmax(torch.tensor(weights, dtype=torch.float64), 0) @ torch.stack(inside)
 
 
-@pytest.mark.parametrize("optimum", ["gradient", "density"])
-@pytest.mark.parametrize("granularity", ["weight", "input"])
+@pytest.mark.parametrize(
+    ("granularity", "optimum"), [("weight", "gradient"), ("input", "density")]
+)
 def test_training_finds_the_inclusion_probabilities_of_a_regression(granularity, optimum):
     """Against the sum over all 64 models, at the noise that training found."""
     x, y = regression()
