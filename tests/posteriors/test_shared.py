@@ -256,8 +256,8 @@ def jointly_drawn(posteriors, passes):
 
 @pytest.mark.parametrize("draw", ["independent", "shared"])
 def test_joint_draws_have_the_moments_of_each_posterior(draw):
-    """Means of 20,000 draws lie within 5 of their standard errors: false alarms 1 in 10^4."""
-    made, passes = codebook(draw=draw), 20_000
+    """Means of 10,000 draws lie within 5 of their standard errors: false alarms 1 in 10^4."""
+    made, passes = codebook(draw=draw), 10_000
     support = Support(torch.arange(0, 48, 2), "none")
     posteriors = [shared(made), shared(made, shape=(6, 8), support=support)]
     posteriors += [shared(made, shape=(24,), with_blends=False, with_outliers=False)]
