@@ -8,7 +8,6 @@ import pytest
 
 import pocketbayes as pb
 
-
 HEAVY = {"lightning_fabric", "torchmetrics", "sklearn", "scipy", "rich", "matplotlib"}
 
 

@@ -3,11 +3,11 @@
 Blocks marked `python` run page by page, from top to bottom, in one namespace and an empty
 directory; one with a title is written to the file of that name instead. Lines of blocks marked `sh`
 that begin with `pocketbayes` run at their place among them, in the same process, with `--epochs`
-set to 1 where the command trains (0 for `compress`), and with what is in STAND_INS for data that
-has to be downloaded and for large networks. What a command that trains has left in `runs` is kept
-for other pages that have the same line. Lines that begin as in NOT_RUN are not run (`pocketbayes
-demo` is run by test_release.py). Blocks marked `text` are no code, and there are no others. The
-README says "your network and loaders": those of YOURS.
+set to 1 where the command trains (0 for `compress`, which has fewer recipes to try), and with what
+is in STAND_INS for data that has to be downloaded and for large networks. What a command that
+trains has left in `runs` is kept for other pages that have the same line. Lines that begin as in
+NOT_RUN are not run (`pocketbayes demo` is run by test_release.py). Blocks marked `text` are no
+code, and there are no others. The README says "your network and loaders": those of YOURS.
 """
 
 import re
@@ -24,6 +24,7 @@ import yaml
 
 import pocketbayes
 from pocketbayes.cli import main
+from pocketbayes.compression import search
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -110,6 +111,8 @@ def run_command(command, kept, monkeypatch) -> None:
 def test_blocks_run(page, kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(search, "_PARTS_KEPT", ())
+    monkeypatch.setattr(search, "_TOLERANCES", (0.03,))
     namespace = {"__name__": page.stem}
     if page.stem == "README":
         exec(YOURS, namespace)
@@ -124,6 +127,9 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
             exec(compile(code, page, "exec"), namespace)
         elif found := TITLE.fullmatch(block.kind):
             Path(found[1]).write_text(block.text)
+            module = Path(found[1]).stem  # of this page: another's may be loaded under its name
+            monkeypatch.setitem(sys.modules, module, None)
+            del sys.modules[module]
         else:
             assert block.kind == "text", f"{page.name}:{block.line}: a block of what?"
 

@@ -95,7 +95,7 @@ def test_from_a_deterministic_network_in_one_call(tmp_path):
 def test_from_the_prior_without_pretraining():
     model = network()
     method = pb.Sharing(components=60, least_members=2, lr=2e-2, outlier_gradient=0)
-    result = fit(model, method, epochs=60)
+    result = fit(model, method, epochs=30)
     assert len(of(model)[0].codebook) > 10
     assert result.history[-1]["nll"] < 0.7 * result.history[0]["nll"]
 
@@ -106,7 +106,7 @@ def test_zeros_of_a_sparse_network_stay_zero(structure, tmp_path):
     sparse = pb.Subspace(density=0.3, structure=structure, update_every=10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit(model, sparse, epochs=20)
+        fit(model, sparse, epochs=10)
     there = [q.moments()[1] > 0 for q in of(model)]
     before = score(model).accuracy
     fit(model, pb.Sharing(components=30, least_members=5), epochs=3)
