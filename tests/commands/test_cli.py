@@ -71,7 +71,13 @@ def quick(work, monkeypatch, capfd):
 def work(tmp_path_factory):
     """A folder with one trained run, digit pictures and a table."""
     folder = tmp_path_factory.mktemp("work")
-    call("train", "--data", "digits", "--model", "mlp", *TINY, "--out", "run", cwd=folder)
+    words = ["train", "--data", "digits", "--model", "mlp", *TINY, "--out", "run"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setattr(sys, "argv", ["pocketbayes", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    assert not stopped.value.code
     images = open_dataset("digits", "test").images
     for number in range(3):
         Image.fromarray(images[number, 0].numpy()).save(folder / f"digit{number}.png")

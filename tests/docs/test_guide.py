@@ -1,7 +1,8 @@
 """The guide: every block of code runs, every public name and every page is in it, it builds.
 
 Blocks marked `python` run page by page, from top to bottom, in one namespace and an empty
-directory; one with a title is written to the file of that name instead. Lines of blocks marked `sh`
+directory, with `epochs=` of MOST_EPOCHS at most; one with a title is written to the file of that
+name instead. Lines of blocks marked `sh`
 that begin with `pocketbayes` run at their place among them, in the same process, with `--epochs`
 set to 1 where the command trains (0 for `compress`, which has fewer recipes to try), and with what
 is in STAND_INS for data that has to be downloaded and for large networks. What a command that
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOT_RUN = ("git", "make", "pip", "python", ".venv/bin/pytest", "pocketbayes demo")
 TRAINS = {"train": "1", "compress": "0"}
+MOST_EPOCHS = 3
 STAND_INS = {
     "--data cifar10 --root DATA": "--data digits",
     "--model resnet18": "--model mlp",
@@ -84,6 +86,10 @@ def shortened(command: str) -> list[str]:
     return [*arguments, "--epochs", epochs] if epochs else arguments
 
 
+def few_epochs(said: str) -> str:
+    return f"epochs={min(MOST_EPOCHS, int(said.removeprefix('epochs=')))}"
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """By command, a folder with the runs that it made."""
@@ -124,6 +130,7 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
                     run_command(command, kept, monkeypatch)
         elif block.kind == "python":
             code = "\n" * (block.line - 1) + block.text  # so that an error has the page's line
+            code = re.sub(r"\bepochs=\d+", lambda said: few_epochs(said[0]), code)
             exec(compile(code, page, "exec"), namespace)
         elif found := TITLE.fullmatch(block.kind):
             Path(found[1]).write_text(block.text)

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from pocketbayes.data import MemoryLoader, open_dataset
 from pocketbayes.models import build_network
 from pocketbayes.prediction.evaluation import answered, record_of
 from pocketbayes.report import Findings, answers_of, report_page
+from pocketbayes.report.charts import _classes as class_chart
 from pocketbayes.report.charts import _reliability as reliability_chart
+from pocketbayes.report.charts import _risk_coverage as risk_chart
 from pocketbayes.report.charts import _sizes as size_chart
 from pocketbayes.report.charts import byte_shares, charts_of, risk_coverage
 from pocketbayes.report.examples import as_png, most_uncertain, surest_mistakes, unusual_columns
@@ -136,15 +139,20 @@ def test_plain_sizes_are_shown_only_where_they_are_one(classifier):
     assert "float32" not in size_chart([classifier, larger]).svg
 
 
-@pytest.mark.parametrize("name", ["_hidden", "a\x07b", "x" * 150, "$\\frac{$"])
-def test_strange_names_make_sound_pictures(classifier, name):
-    from xml.etree import ElementTree
+STRANGE = ["_hidden", "a\x07b", "x" * 150, "$\\frac{$"]
 
+
+@pytest.mark.parametrize("name", [*STRANGE, "".join(STRANGE)])
+def test_strange_names_make_sound_pictures(classifier, name):
+    """Those that show a name, and all of them with a name that is strange in every way."""
     names = (name, *map(str, range(9)))
     found = replace(classifier, name=name, classes=names)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for chart in charts_of([found]):
+        answers = {name: found.answers}
+        shown = [size_chart([found]), reliability_chart(answers), risk_chart(answers)]
+        shown += [class_chart(found)]
+        for chart in shown if name in STRANGE else charts_of([found]):
             ElementTree.fromstring(chart.svg)
     shown = reliability_chart({name: found.answers, "other": found.answers}).svg
     assert shown.count("<text") > 2

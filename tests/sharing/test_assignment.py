@@ -231,7 +231,7 @@ def test_a_weight_too_dear_for_any_entry_stays_whole():
     assert len(plan.outlier) < 200
 
 
-@pytest.mark.parametrize("target", [800, 2000, 5000])
+@pytest.mark.parametrize("target", [800, 5000])
 def test_a_size_is_used_and_kept(target):
     mean, std, _ = cloud()
     plan = planned(mean, std, components=200, objective="rate_distortion", target_bytes=target)

@@ -55,7 +55,7 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def small(method):
     """The method's config for networks of a few dozen weights."""
     if method is pb.Sharing:
-        return method(pretrain_epochs=40, pretrain_lr=1e-2, least_members=1)
+        return method(pretrain_epochs=30, pretrain_lr=1e-2, least_members=1)
     sparse = issubclass(method, ExchangingMethod)
     made = method(density=0.5, update_every=20) if sparse else method()
     return dataclasses.replace(made, lr=9e-3, std_lr=3e-2)
@@ -64,7 +64,7 @@ def small(method):
 @every_method
 def test_every_method_learns_blobs(method):
     net = model(prior_std=0.5, dropout=0.1)
-    epochs = 25 if method in (pb.DeepEnsemble, pb.Sharing) else 45
+    epochs = 20 if method in (pb.DeepEnsemble, pb.Sharing) else 35
     result = fit(net, epochs=epochs, method=small(method))
     assert (result.model is net) == (method is not pb.DeepEnsemble)
     record = pb.evaluate(result.model, loader(blobs(300, seed=1)), generator=torch.Generator())
