@@ -19,9 +19,10 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-# Two files of tests at a time, with a thread each: more would wait for one another.
+# Two tests at a time, with a thread each: more would wait for one another. Files stay together
+# until one of the two has nothing left to do.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # The guide, as a site that opens from its folder: site/index.html.
 docs: $(INSTALLED)

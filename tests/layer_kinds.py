@@ -88,15 +88,17 @@ def convolutions() -> list[Case]:
             ),
             {"padding": "same", "padding_mode": "circular", "groups": 4},
         ]
-        for number, (kernel, options) in enumerate(product((3, 2), settings)):
-            if dims < 3 or number in (0, 1, 4, 11):
-                found.append(
-                    Case(
-                        f"conv{dims}d-k{kernel}-{'-'.join(map(str, options.values()))}",
-                        lambda c=conv, k=kernel, o=options: c(4, 8, k, **o),
-                        side,
-                    )
+        kinds = [(3, o) for o in settings] + [(2, o) for o in settings if o["padding"] == "same"]
+        if dims == 3:  # one of each kind of padding, and the even kernel
+            kinds = [kinds[i] for i in (0, 1, 4, 9)]
+        for kernel, options in kinds:
+            found.append(
+                Case(
+                    f"conv{dims}d-k{kernel}-{'-'.join(map(str, options.values()))}",
+                    lambda c=conv, k=kernel, o=options: c(4, 8, k, **o),
+                    side,
                 )
+            )
         transposed = getattr(nn, f"ConvTranspose{dims}d")
         for options in (
             {},
@@ -115,9 +117,8 @@ def convolutions() -> list[Case]:
 
 def recurrent() -> list[Case]:
     found = []
-    for kind, layers, both, first in product(
-        (nn.LSTM, nn.GRU), (1, 2), (False, True), (False, True)
-    ):
+    for kind, layers, both in product((nn.LSTM, nn.GRU), (1, 2), (False, True)):
+        first = (layers == 2) != both
         options = {"num_layers": layers, "bidirectional": both, "batch_first": first}
         found.append(
             Case(

@@ -8,21 +8,25 @@ import pytest
 
 import pocketbayes as pb
 
+HEAVY = {"lightning_fabric", "torchmetrics", "sklearn", "scipy", "rich", "matplotlib"}
 
-def seconds(statement: str) -> float:
-    code = (
-        f"import time, torch; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
-    )
+
+def import_alone() -> tuple[float, str]:
+    """The seconds that an import takes after that of torch, and what is loaded along."""
+    code = "import sys, time, torch; t = time.perf_counter(); import pocketbayes; "
+    code += f"print(time.perf_counter() - t, *({HEAVY} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    seconds, _, heavy = done.stdout.strip().partition(" ")
+    return float(seconds), heavy
 
 
 def test_import_is_light():
-    assert min(seconds("import pocketbayes") for _ in range(3)) < 0.3
-    heavy = {"lightning_fabric", "torchmetrics", "sklearn", "scipy", "rich", "matplotlib"}
-    code = f"import sys, pocketbayes; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    tries = (import_alone() for _ in range(3))
+    for seconds, heavy in tries:
+        assert heavy == ""
+        if seconds < 0.3:
+            return
+    pytest.fail("no import took less than 0.3 seconds")
 
 
 def test_torchs_compiler_is_not_imported_along():

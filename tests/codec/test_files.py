@@ -565,8 +565,8 @@ def test_crafted_descriptions_are_refused(good, pack, message, tmp_path):
 
 @pytest.mark.parametrize("part", [b"[],", b'{"":{"":0}},'], ids=["lists", "objects"])
 def test_a_description_takes_little_memory(good, part, tmp_path, monkeypatch):
-    """As long as may be, a tenth of it here, and packed so that 16 to a byte are just allowed."""
-    monkeypatch.setattr(deflate, "MOST", deflate.MOST // 10)
+    """As long as may be, a 40th of it here, and packed so that 16 to a byte are just allowed."""
+    monkeypatch.setattr(deflate, "MOST", deflate.MOST // 40)
     text = b'{"x":[' + part * ((deflate.MOST - 10) // len(part)) + b"0]}"
     file, description = opened(good)
     short = {"sha256": "0" * 64} | {k: v for k, v in description.items() if k in FIRST}
@@ -577,7 +577,7 @@ def test_a_description_takes_little_memory(good, part, tmp_path, monkeypatch):
     tracemalloc.start()
     try:
         assert "says something unknown" in refused(made, tmp_path / "m.pocket")
-        assert tracemalloc.get_traced_memory()[1] < 60e6
+        assert tracemalloc.get_traced_memory()[1] < 15e6
     finally:
         tracemalloc.stop()
 
@@ -765,14 +765,14 @@ def test_a_small_file_takes_no_more_memory_than_it_says(good_small, tmp_path):
         tracemalloc.stop()
 
 
-def wide():
-    return nn.Sequential(*(nn.Linear(900, 900, bias=False) for _ in range(4)))
+def wide(width):
+    return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4)))
 
 
-@pytest.mark.parametrize("options", [{}, {"lossless": True}], ids=str)
-def test_saving_and_loading_take_half_the_memory_of_the_model_on_top(options, tmp_path):
+@pytest.mark.parametrize(("options", "width"), [({}, 500), ({"lossless": True}, 900)], ids=str)
+def test_saving_and_loading_take_half_the_memory_of_the_model_on_top(options, width, tmp_path):
     torch.manual_seed(0)
-    model = pb.bayesianize_(wide())
+    model = pb.bayesianize_(wide(width))
     for _, q in pb.named_posteriors(model):
         q.mean.data.normal_(0, 0.01)
         q.log_std.data.normal_(-4, 0.3)
@@ -782,7 +782,7 @@ def test_saving_and_loading_take_half_the_memory_of_the_model_on_top(options, tm
         pb.save(model, tmp_path / "m.pocket", **options)
         assert tracemalloc.get_traced_memory()[1] < 0.5 * size
         tracemalloc.reset_peak()
-        pb.load(tmp_path / "m.pocket", wide())
+        pb.load(tmp_path / "m.pocket", wide(width))
         assert tracemalloc.get_traced_memory()[1] < 1.5 * size
     finally:
         tracemalloc.stop()
@@ -1080,11 +1080,11 @@ def numbers(value):
         section("/shape", lambda t: t * 2), section("/structure", lambda t: t + 1),
     ],
 )  # fmt: skip
-def test_forged_tables_are_refused(good_shared, change, tmp_path):
+def test_forged_codebooks_are_refused(good_shared, change, tmp_path):
     refused(forged(good_shared, change), tmp_path / "m.pocket")
 
 
-def test_a_table_is_stored_once_and_shared_again(good_shared, tmp_path):
+def test_a_codebook_is_stored_once_and_shared_again(good_shared, tmp_path):
     path = tmp_path / "m.pocket"
     path.write_bytes(good_shared)
     summary = pb.inspect(path)

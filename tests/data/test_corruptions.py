@@ -79,17 +79,17 @@ def within(measured, expected, standard_error):
     assert abs(measured - expected) < 5 * standard_error, (measured, expected)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", NAMES)
-def test_any_size_grey_or_colour_gives_bytes_of_the_same_shape(name, channels, size):
-    images = scenes(3, channels, *size)
-    before = images.clone()
-    for severity in range(1, 6):
-        made = corrupted(images, name, severity)
-        assert made.dtype == torch.uint8
-        assert made.shape == images.shape
-    assert torch.equal(images, before)
+def test_any_size_grey_or_colour_gives_bytes_of_the_same_shape(name):
+    for number, size in enumerate(SIZES):
+        for channels in (1, 3):
+            images = scenes(3, channels, *size)
+            before = images.clone()
+            for severity in (1, 3, 5) if (number + channels) % 4 else (2, 4, 5):
+                made = corrupted(images, name, severity)
+                assert made.dtype == torch.uint8, (size, channels, severity)
+                assert made.shape == images.shape, (size, channels, severity)
+            assert torch.equal(images, before), (size, channels)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,17 +147,16 @@ def test_severities_that_are_published_as_no_distance():
     assert ice[0] < ice[1] < ice[2]
 
 
-@pytest.mark.parametrize("severity", range(1, 6))
 @pytest.mark.parametrize(
     "name",
     ["defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "contrast", "elastic_transform",
      "pixelate"],
 )  # fmt: skip
-def test_a_constant_image_stays_as_it_is(name, severity):
-    for level in (0, 1, 100, 254, 255):
-        for channels in (1, 3):
-            images = constant(level, 2, channels)
-            assert torch.equal(corrupted(images, name, severity), images)
+def test_a_constant_image_stays_as_it_is(name):
+    images = torch.cat([constant(level, 2) for level in (0, 1, 100, 254, 255)])
+    for severity in range(1, 6):
+        for given in (images, images[:, :1]):
+            assert torch.equal(corrupted(given, name, severity), given), severity
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {
@@ -487,13 +486,13 @@ def test_the_command_line_measures_on_corrupted_images(digits_run):
         return found
 
     clean = numbers()
-    spoiled = numbers("--corruption", "contrast", "--severity", 5)
-    assert (spoiled["corruption"], spoiled["severity"]) == ("contrast", 5)
+    corrupted_numbers = numbers("--corruption", "contrast", "--severity", 5)
+    assert (corrupted_numbers["corruption"], corrupted_numbers["severity"]) == ("contrast", 5)
     assert "corruption" not in clean
     assert "severity" not in clean
-    assert spoiled["num_examples"] == clean["num_examples"]
-    assert spoiled["nll"] > clean["nll"]
-    assert numbers("--corruption", "contrast", "--severity", 5) == spoiled
+    assert corrupted_numbers["num_examples"] == clean["num_examples"]
+    assert corrupted_numbers["nll"] > clean["nll"]
+    assert numbers("--corruption", "contrast", "--severity", 5) == corrupted_numbers
 
 
 @pytest.mark.parametrize(

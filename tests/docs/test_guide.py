@@ -1,13 +1,14 @@
 """The guide: every block of code runs, every public name and every page is in it, it builds.
 
 Blocks marked `python` run page by page, from top to bottom, in one namespace and an empty
-directory; one with a title is written to the file of that name instead. Lines of blocks marked `sh`
-that begin with `pocketbayes` run at their place among them, in the same process, with `--epochs`
-set to 1 where the command trains (0 for `compress`), and with what is in STAND_INS for data that
-has to be downloaded and for large networks (image folders are drawn). What a command that trains
-leaves in `runs` is kept for other pages that have the same line. Lines that begin as in NOT_RUN are
-not run (`pocketbayes demo` is run by test_release.py). Blocks marked `text` are no code, and there
-are no others. The README says "your network and loaders": those of YOURS.
+directory, with `epochs=` of MOST_EPOCHS at most; one with a title is written to the file of that
+name instead. Lines of blocks marked `sh` that begin with `pocketbayes` run at their place among
+them, in the same process, with `--epochs` set to 1 where the command trains (0 for `compress`,
+which has fewer recipes to try), and with what is in STAND_INS for data that has to be downloaded
+and for large networks (image folders are drawn). What a command that trains leaves in `runs` is
+kept for other pages that have the same line. Lines that begin as in NOT_RUN are not run
+(`pocketbayes demo` is run by test_release.py). Blocks marked `text` are no code, and there are no
+others. The README's network and loaders are those of YOURS.
 """
 
 import ast
@@ -27,12 +28,14 @@ from PIL import Image
 
 import pocketbayes
 from pocketbayes.cli import main
+from pocketbayes.compression import search
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOT_RUN = ("git", "make", "pip", "python", ".venv/bin/pytest", "pocketbayes demo")
 PETS = {"cat": 60, "dog": 200}
 TRAINS = {"train": "1", "compress": "0"}
+MOST_EPOCHS = 3
 STAND_INS = {
     "--data cifar10 --root DATA": "--data digits",
     "--model resnet18": "--model mlp",
@@ -88,6 +91,10 @@ def shortened(command: str) -> list[str]:
     return [*arguments, "--epochs", epochs] if epochs else arguments
 
 
+def few_epochs(said: str) -> str:
+    return f"epochs={min(MOST_EPOCHS, int(said.removeprefix('epochs=')))}"
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """By command, a folder with the runs that it made."""
@@ -123,6 +130,8 @@ def run_command(command, kept, monkeypatch) -> None:
 def test_blocks_run(page, kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(search, "_PARTS_KEPT", ())
+    monkeypatch.setattr(search, "_TOLERANCES", (0.03,))
     namespace = {"__name__": page.stem}
     if page.stem == "README":
         exec(YOURS, namespace)
@@ -136,9 +145,13 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
                     run_command(command, kept, monkeypatch)
         elif block.kind == "python":
             code = "\n" * (block.line - 1) + block.text  # so that an error has the page's line
+            code = re.sub(r"\bepochs=\d+", lambda said: few_epochs(said[0]), code)
             exec(compile(code, page, "exec"), namespace)
         elif found := TITLE.fullmatch(block.kind):
             Path(found[1]).write_text(block.text)
+            module = Path(found[1]).stem  # of this page: another's may be loaded under its name
+            monkeypatch.setitem(sys.modules, module, None)
+            del sys.modules[module]
         else:
             assert block.kind == "text", f"{page.name}:{block.line}: a block of what?"
 

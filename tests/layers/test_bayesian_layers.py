@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from itertools import product
 
 import pytest
 import torch
@@ -16,22 +17,18 @@ every_kind = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 not_recurrent = pytest.mark.parametrize(
     "case", [case for case in CASES if not case.recurrent], ids=lambda case: case.name
 )
-# One of each kind of code path, for the slow transformations.
-some_kinds = pytest.mark.parametrize(
-    "case",
-    [
-        case
-        for case in CASES
-        if case.name
-        in {
-            "linear", "conv2d-k3-2-1-2-2", "conv1d-k2-same-circular-4", "conv3d-k3-2-1-2-2",
-            "transposed2d-2-1-1-2", "embedding-padding", "attention", "attention-cross",
-            "encoder-layer", "encoder", "own-forward",
-        }
-    ],
-    ids=lambda case: case.name,
-)  # fmt: skip
-estimators = pytest.mark.parametrize("estimator", ["lrt", "weight", "flipout"])
+ESTIMATORS = ("lrt", "weight", "flipout")
+MODES = ("train", "eval")
+# Compiling is slow: each code path, each estimator where it has code of its own, both modes.
+COMPILED = [
+    ("linear", "lrt", "train"), ("linear", "weight", "eval"), ("linear", "flipout", "train"),
+    ("conv2d-k3-2-1-2-2", "lrt", "eval"), ("conv2d-k3-2-1-2-2", "weight", "train"),
+    ("conv2d-k3-2-1-2-2", "flipout", "eval"), ("conv1d-k2-same-circular-4", "lrt", "train"),
+    ("conv3d-k3-2-1-2-2", "flipout", "train"), ("transposed2d-2-1-1-2", "lrt", "eval"),
+    ("embedding-padding", "weight", "eval"), ("attention", "lrt", "train"),
+    ("attention-cross", "weight", "eval"), ("encoder-layer", "flipout", "train"),
+    ("encoder", "lrt", "eval"), ("own-forward", "weight", "train"),
+]  # fmt: skip
 
 
 def spread(model: nn.Module, x: torch.Tensor, passes: int = 4) -> torch.Tensor:
@@ -40,27 +37,28 @@ def spread(model: nn.Module, x: torch.Tensor, passes: int = 4) -> torch.Tensor:
 
 
 @every_kind
-@pytest.mark.parametrize("estimator", ["lrt", "weight", "flipout", "mean"])
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_without_std_the_converted_network_is_the_original(case: Case, estimator, mode):
-    net = case.net().train(mode == "train")
+def test_without_std_the_converted_network_is_the_original(case: Case):
     x = case.input()
-    with torch.no_grad():
-        before = net(x)
-        model = pb.bayesianize_(net, std_init=1e-14, estimator=estimator, bias=True)
-        torch.testing.assert_close(model(x), before, rtol=0, atol=1e-10)
+    for estimator, mode in product((*ESTIMATORS, "mean"), MODES):
+        net = case.net().train(mode == "train")
+        with torch.no_grad():
+            before = net(x)
+            model = pb.bayesianize_(net, std_init=1e-14, estimator=estimator, bias=True)
+            torch.testing.assert_close(
+                model(x), before, rtol=0, atol=1e-10,
+                msg=lambda said, which=f"{estimator}, {mode}": f"{which}: {said}",
+            )  # fmt: skip
 
 
 @every_kind
-@estimators
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_every_layer_kind_shows_epistemic_spread(case: Case, estimator, mode):
-    model = pb.bayesianize_(case.net(), std_init=0.1, estimator=estimator)
-    model.train(mode == "train")
-    varied = spread(model, case.input())
-    if case.name == "embedding":
-        assert (varied > 0).all()
-    assert (varied > 0).double().mean() > 0.5
+def test_every_layer_kind_shows_epistemic_spread(case: Case):
+    for estimator, mode in product(ESTIMATORS, MODES):
+        model = pb.bayesianize_(case.net(), std_init=0.1, estimator=estimator)
+        model.train(mode == "train")
+        varied = spread(model, case.input())
+        if case.name == "embedding":
+            assert (varied > 0).all(), (estimator, mode)
+        assert (varied > 0).double().mean() > 0.5, (estimator, mode)
 
 
 @every_kind
@@ -74,11 +72,11 @@ def test_every_posterior_learns(case: Case):
 
 
 @every_kind
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_dtype_is_kept(case: Case, dtype):
-    model = pb.bayesianize_(case.net(dtype), std_init=0.05)
-    assert {p.dtype for p in model.parameters()} == {dtype}
-    assert model(case.input(dtype)).dtype == dtype
+def test_dtype_is_kept(case: Case):
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        model = pb.bayesianize_(case.net(dtype), std_init=0.05)
+        assert {p.dtype for p in model.parameters()} == {dtype}
+        assert model(case.input(dtype)).dtype == dtype
 
 
 @every_kind
@@ -107,11 +105,10 @@ def test_functional_call_uses_the_given_parameters(case: Case):
     torch.testing.assert_close(by_call, by_hand(x), rtol=0, atol=1e-10)
 
 
-@some_kinds
-@estimators
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_compiles_as_one_graph_and_still_draws(case: Case, estimator, mode):
+@pytest.mark.parametrize(("name", "estimator", "mode"), COMPILED)
+def test_compiles_as_one_graph_and_still_draws(name, estimator, mode):
     torch._dynamo.reset()
+    case = next(case for case in CASES if case.name == name)
     model = pb.bayesianize_(case.net(), std_init=0.1, estimator=estimator).train(mode == "train")
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     x = case.input()
@@ -121,32 +118,32 @@ def test_compiles_as_one_graph_and_still_draws(case: Case, estimator, mode):
 
 
 @not_recurrent
-@estimators
-def test_vmap_over_samples_draws_each_anew(case: Case, estimator):
-    model = pb.bayesianize_(case.net(), std_init=0.1, estimator=estimator).eval()
+def test_vmap_over_samples_draws_each_anew(case: Case):
     x = case.input()
-
-    def draw(_):
-        return model(x)
-
-    draws = vmap(draw, randomness="different")(torch.arange(5))
-    assert (draws.std(0) > 0).double().mean() > 0.5
-    draws.sum().backward()
-    with torch.no_grad():
-        draws = vmap(draw, randomness="different")(torch.arange(5))
-    assert (draws.std(0) > 0).double().mean() > 0.5
+    for estimator in ESTIMATORS:
+        model = pb.bayesianize_(case.net(), std_init=0.1, estimator=estimator).eval()
+        draw = vmap(lambda _, model=model: model(x), randomness="different")
+        draws = draw(torch.arange(5))
+        assert (draws.std(0) > 0).double().mean() > 0.5, estimator
+        draws.sum().backward()
+        with torch.no_grad():
+            draws = draw(torch.arange(5))
+        assert (draws.std(0) > 0).double().mean() > 0.5, estimator
 
 
 @every_kind
-@estimators
-def test_autocast_to_bfloat16(case: Case, estimator):
-    model = pb.bayesianize_(case.net(torch.float32), std_init=0.05, estimator=estimator)
-    with torch.autocast("cpu", torch.bfloat16):
-        output = model(case.input(torch.float32))
-    output.float().sum().backward()
-    assert output.isfinite().all()
-    grads = [p.grad for _, q in pb.named_posteriors(model) for p in q.parameters()]
-    assert all(g is not None and g.isfinite().all() and g.dtype == torch.float32 for g in grads)
+def test_autocast_to_bfloat16(case: Case):
+    for estimator in ESTIMATORS:
+        model = pb.bayesianize_(case.net(torch.float32), std_init=0.05, estimator=estimator)
+        with torch.autocast("cpu", torch.bfloat16):
+            output = model(case.input(torch.float32))
+        output.float().sum().backward()
+        assert output.isfinite().all(), estimator
+        for name, q in pb.named_posteriors(model):
+            for grad in (p.grad for p in q.parameters()):
+                assert grad is not None, (name, estimator)
+                assert grad.isfinite().all(), (name, estimator)
+                assert grad.dtype == torch.float32, (name, estimator)
 
 
 @pytest.mark.parametrize("estimator", ["lrt", "flipout", "weight"])

@@ -39,8 +39,10 @@ def tensors(conv, seed=0):
     return x, randn(*shape), randn(*shape).exp(), randn(outputs), randn(outputs).exp()
 
 
-@pytest.mark.parametrize("conv", CONVS)
-@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize(
+    ("conv", "with_bias"),
+    [(CONVS[0], True), (CONVS[0], False), (CONVS[1], True), (CONVS[2], False)],
+)
 def test_gradients_of_the_output_moments_are_exact(conv, with_bias):
     inputs = [t.requires_grad_() for t in tensors(conv)]
     if not with_bias:
@@ -82,7 +84,7 @@ def test_output_moments_are_those_of_weight_samples(conv):
 @pytest.mark.parametrize("estimator", ["lrt", "weight", "flipout"])
 @pytest.mark.parametrize("make", [lambda: nn.Linear(6, 4), lambda: nn.Conv1d(3, 4, 2)])
 def test_all_estimators_have_the_same_marginals(estimator, make):
-    """Mean and variance of each output over 6,000 passes; |z| < 5.2 over at most 60 outputs."""
+    """Mean and variance of each output over 3,000 passes; |z| < 5.2 over at most 60 outputs."""
     torch.manual_seed(7)
     layer = make().double()
     x = torch.randn((2, 6) if isinstance(layer, nn.Linear) else (2, 3, 5), dtype=torch.float64)
@@ -92,7 +94,7 @@ def test_all_estimators_have_the_same_marginals(estimator, make):
         model._weights(),
         None if isinstance(layer, nn.Linear) else Conv((1,), (0,), (1,), False, (0,), 1),
     )
-    n = 6000
+    n = 3000
     with torch.no_grad():
         draws = torch.stack([model(x) for _ in range(n)])
     assert ((draws.mean(0) - first) / (second / n).sqrt()).abs().max() < 5.2

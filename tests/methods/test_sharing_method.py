@@ -95,7 +95,7 @@ def test_from_a_deterministic_network_in_one_call(tmp_path):
 def test_from_the_prior_without_pretraining():
     model = network()
     method = pb.Sharing(components=60, least_members=2, lr=2e-2, outlier_gradient=0)
-    result = fit(model, method, epochs=60)
+    result = fit(model, method, epochs=30)
     assert len(of(model)[0].codebook) > 10
     assert result.history[-1]["nll"] < 0.7 * result.history[0]["nll"]
 
@@ -106,7 +106,7 @@ def test_zeros_of_a_sparse_network_stay_zero(structure, tmp_path):
     sparse = pb.Subspace(density=0.3, structure=structure, update_every=10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit(model, sparse, epochs=20)
+        fit(model, sparse, epochs=10)
     there = [q.moments()[1] > 0 for q in of(model)]
     before = score(model).accuracy
     fit(model, pb.Sharing(components=30, least_members=5), epochs=3)
@@ -153,7 +153,7 @@ def test_the_summary_counts_as_the_paper_and_honestly(trained):
         pb.sharing_summary(trained)
 
 
-def test_labels_follow_the_table_when_asked_to(trained):
+def test_labels_follow_the_codebook_when_asked_to(trained):
     method = pb.Sharing(components=40, least_members=5, lr=3e-2, reassign_every=2)
     before, one, two = (copy.deepcopy(trained) for _ in range(3))
     fit(one, method, epochs=1)
@@ -309,8 +309,7 @@ def test_outliers_keep_their_precision():
     assert torch.equal(q.outlier_mean, mean.flatten()[q.outlier])
 
 
-@pytest.mark.parametrize("reassign", [0, 1])
-@pytest.mark.parametrize("stop", [2, 5])
+@pytest.mark.parametrize(("reassign", "stop"), [(0, 2), (1, 5)])
 def test_a_resumed_run_is_the_uninterrupted_one(trained, tmp_path, reassign, stop):
     method = pb.Sharing(
         components=40, least_members=5, lr=1e-2, reassign_every=reassign, pretrain_epochs=3

@@ -84,10 +84,10 @@ def test_training_finds_what_matters_and_pruning_keeps_it(granularity):
     torch.manual_seed(0)
     model = pb.bayesianize_(nn.Linear(8, 1), prior_std=1.0)
     method = pb.SpikeSlab(
-        spike="gaussian", granularity=granularity, spike_scale=0.05, beta=1.0, lr=2e-2, std_lr=2e-2
+        spike="gaussian", granularity=granularity, spike_scale=0.05, beta=1.0, lr=4e-2, std_lr=4e-2
     )
     options = {"likelihood": "gaussian", "progress": False, "dataset_size": 200}
-    pb.fit(model, regression(), method, epochs=600, **options)
+    pb.fit(model, regression(), method, epochs=300, **options)
     q = dict(pb.named_posteriors(model))["weight"]
     torch.testing.assert_close(q.log_odds, q.best_log_odds(), atol=0.2, rtol=0.02)
     on = q.each(q.inclusion >= 0.5).expand(q.shape).flatten().tolist()

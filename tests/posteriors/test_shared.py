@@ -256,8 +256,8 @@ def jointly_drawn(posteriors, passes):
 
 @pytest.mark.parametrize("draw", ["independent", "shared"])
 def test_joint_draws_have_the_moments_of_each_posterior(draw):
-    """Means of 20,000 draws lie within 5 of their standard errors: false alarms 1 in 10^4."""
-    made, passes = codebook(draw=draw), 20_000
+    """Means of 10,000 draws lie within 5 of their standard errors: false alarms 1 in 10^4."""
+    made, passes = codebook(draw=draw), 10_000
     support = Support(torch.arange(0, 48, 2), "none")
     posteriors = [shared(made), shared(made, shape=(6, 8), support=support)]
     posteriors += [shared(made, shape=(24,), with_blends=False, with_outliers=False)]
@@ -374,7 +374,7 @@ def test_an_entry_is_drawn_once_in_a_pass_that_leaves_the_joint_draw(part, monke
         assert [len(found) for found in values.values()] == [1] * 5
 
 
-def test_members_that_share_a_table_and_some_layers_draw_each_entry_once(monkeypatch):
+def test_members_that_share_a_codebook_and_some_layers_draw_each_entry_once(monkeypatch):
     model = network("shared")
     own = Shared(of(model)[0].codebook, torch.arange(48) % 5, (3, 16), 0.05)
     last = pb.bayesianize_(nn.Sequential(nn.Linear(16, 3)))
@@ -385,7 +385,7 @@ def test_members_that_share_a_table_and_some_layers_draw_each_entry_once(monkeyp
     assert [len(found) for found in values.values()] == [2] * 5
 
 
-def test_nothing_of_a_prediction_is_left_in_the_table():
+def test_nothing_of_a_prediction_is_left_in_the_codebook():
     model, x = network("shared"), torch.randn(3, 8)
     pb.predict(model, x, 2, likelihood="categorical")
     assert of(model)[0].codebook._drawn is None
@@ -440,7 +440,7 @@ def test_a_refused_state_leaves_the_model_as_it_was():
     model(torch.randn(2, 8))
 
 
-def test_a_partly_frozen_network_keeps_its_table_learning(tmp_path):
+def test_a_partly_frozen_network_keeps_its_codebook_learning(tmp_path):
     pb.save(network(), tmp_path / "m.pocket", lossless=True)
     for frozen in (0, 2):
         net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
@@ -461,7 +461,7 @@ def test_reading_a_file_does_not_cost_tensors_times_entries(tmp_path):
     torch.testing.assert_close(pb.kl(again), pb.kl(model))
 
 
-def test_the_table_is_one_object_also_in_copies():
+def test_the_codebook_is_one_object_also_in_copies():
     model = network()
     assert sum(p.numel() for p in model.parameters()) == 2 * 5 + 2 * 2 * 2 + 16 + 3
     twin = copy.deepcopy(model)
@@ -578,7 +578,7 @@ def test_arrays_that_do_not_fit_are_refused(name, change):
         ("draw", lambda t: torch.tensor(0.0)),
     ],
 )
-def test_tables_that_do_not_fit_are_refused(name, change):
+def test_codebooks_that_do_not_fit_are_refused(name, change):
     arrays = codebook().arrays()
     Codebook.from_arrays(arrays)
     with pytest.raises(PocketBayesError):

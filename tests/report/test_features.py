@@ -112,8 +112,9 @@ def test_the_relevant_inputs_of_a_linear_model_are_found():
     torch.manual_seed(0)
     net = pb.bayesianize_(nn.Linear(20, 1), prior_std=0.5)
     loader = DataLoader(TensorDataset(x, y[:, None]), 100, shuffle=True)
-    method = pb.SpikeSlab(granularity="input", inclusion=0.1, beta=1.0, lr=1e-2, warmup=0.2)
-    pb.fit(net, loader, method, epochs=200, likelihood="gaussian", progress=False)
+    rates = {"lr": 2e-2, "std_lr": 2e-2, "warmup": 0.2}
+    method = pb.SpikeSlab(granularity="input", inclusion=0.1, beta=1.0, **rates)
+    pb.fit(net, loader, method, epochs=100, likelihood="gaussian", progress=False)
     assert sorted(pb.feature_report(net).chosen()) == ["input 11", "input 17", "input 2"]
 
 

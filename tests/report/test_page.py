@@ -9,6 +9,7 @@ import warnings
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -24,6 +25,10 @@ from pocketbayes.data import MemoryLoader, open_dataset
 from pocketbayes.models import build_network
 from pocketbayes.prediction.evaluation import answered, record_of
 from pocketbayes.report import Findings, answers_of, report_page
+from pocketbayes.report.charts import _classes as class_chart
+from pocketbayes.report.charts import _reliability as reliability_chart
+from pocketbayes.report.charts import _risk_coverage as risk_chart
+from pocketbayes.report.charts import _sizes as size_chart
 from pocketbayes.report.charts import byte_shares, charts_of, risk_coverage
 from pocketbayes.report.examples import as_png, most_uncertain, surest_mistakes, unusual_columns
 from pocketbayes.report.figures import RandomWeights
@@ -123,27 +128,33 @@ def test_answers_of_one_example_are_arrays(classifier):
 
 def test_more_models_than_colours_are_all_drawn(classifier):
     many = [replace(classifier, name=f"model-{i}", outside=None) for i in range(9)]
-    drawn = [c for c in charts_of(many) if c.title.startswith("Is it right")]
-    assert all(one.name in drawn[0].svg for one in many)
+    drawn = reliability_chart({one.name: one.answers for one in many})
+    assert drawn.title.startswith("Is it right")
+    assert all(one.name in drawn.svg for one in many)
 
 
 def test_plain_sizes_are_shown_only_where_they_are_one(classifier):
     larger = replace(classifier, file=replace(classifier.file, weights=10**6))
-    assert "float32" in charts_of([classifier])[0].svg
-    assert "float32" not in charts_of([classifier, larger])[0].svg
+    assert "float32" in size_chart([classifier]).svg
+    assert "float32" not in size_chart([classifier, larger]).svg
 
 
-@pytest.mark.parametrize("name", ["_hidden", "a\x07b", "x" * 150, "$\\frac{$"])
+STRANGE = ["_hidden", "a\x07b", "x" * 150, "$\\frac{$"]
+
+
+@pytest.mark.parametrize("name", [*STRANGE, "".join(STRANGE)])
 def test_strange_names_make_sound_pictures(classifier, name):
-    from xml.etree import ElementTree
-
+    """Those that show a name, and all of them with a name that is strange in every way."""
     names = (name, *map(str, range(9)))
     found = replace(classifier, name=name, classes=names)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for chart in charts_of([found]):
+        answers = {name: found.answers}
+        shown = [size_chart([found]), reliability_chart(answers), risk_chart(answers)]
+        shown += [class_chart(found)]
+        for chart in shown if name in STRANGE else charts_of([found]):
             ElementTree.fromstring(chart.svg)
-    shown = charts_of([found, replace(found, name="other")])[1].svg
+    shown = reliability_chart({name: found.answers, "other": found.answers}).svg
     assert shown.count("<text") > 2
     if name == "_hidden":
         assert "_hidden" in shown
@@ -226,8 +237,9 @@ def test_names_from_elsewhere_are_text(classifier):
     assert HOSTILE in unescape(made)
 
 
-def test_the_same_findings_make_the_same_page(classifier):
-    assert report_page([classifier], "t", {}) == report_page([classifier], "t", {})
+def test_the_same_findings_make_the_same_page(classifier, page):
+    both = [classifier, replace(classifier, name="twin")]
+    assert report_page(both, "Two", {"seed": 0}) == page
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path):

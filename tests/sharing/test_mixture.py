@@ -50,11 +50,11 @@ def random_mixture(number, seed):
     return Mixture(rng.dirichlet(np.ones(number)), rng.normal(size=(number, 2)), covariance)
 
 
-def every(plane, mixture):
-    return np.broadcast_to(np.arange(len(mixture.weight)), (len(plane), len(mixture.weight)))
+def every(points, mixture):
+    return np.broadcast_to(np.arange(len(mixture.weight)), (len(points), len(mixture.weight)))
 
 
-def test_cells_hold_every_point_with_exact_moments():
+def test_bins_hold_every_point_with_exact_moments():
     x, y = cloud(5000)
     grid = made_grid(x, y, 16)
     bins = filled_bins(x, y, grid)
@@ -103,16 +103,16 @@ def test_one_component_has_the_moments_of_the_cloud():
 
 def test_log_densities_are_those_of_torch_distributions():
     mixture = random_mixture(4, 1)
-    plane = np.random.default_rng(2).normal(size=(7, 2))
+    points = np.random.default_rng(2).normal(size=(7, 2))
     normal = torch.distributions.MultivariateNormal(
         torch.tensor(mixture.mean), torch.tensor(matrices(mixture.covariance))
     )
-    wanted = normal.log_prob(torch.tensor(plane)[:, None]) + torch.tensor(mixture.weight).log()
-    got = log_densities(plane, mixture, every(plane, mixture))
+    wanted = normal.log_prob(torch.tensor(points)[:, None]) + torch.tensor(mixture.weight).log()
+    got = log_densities(points, mixture, every(points, mixture))
     np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9)
 
 
-def test_expected_log_densities_average_over_the_points_of_a_cell():
+def test_expected_log_densities_average_over_the_points_of_a_bin():
     x, y = cloud(3000)
     grid = made_grid(x, y, 4)
     bins, number = filled_bins(x, y, grid), bin_numbers(x, y, grid).numpy()

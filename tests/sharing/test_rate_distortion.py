@@ -80,7 +80,7 @@ def test_each_alternation_lowers_the_cost(seed, rate):
     assert all(b <= a + 1e-9 * abs(a) + 1e-9 for a, b in itertools.pairwise(costs))
 
 
-def test_statistics_of_cells_are_those_of_their_points():
+def test_statistics_of_bins_are_those_of_their_points():
     generator = torch.Generator().manual_seed(0)
     a, b = torch.randn(2, 40_000, generator=generator).double()
     mean, log_std = 0.3 + 0.05 * a, -4 + 0.05 * b + 0.05 * a
@@ -93,7 +93,7 @@ def test_statistics_of_cells_are_those_of_their_points():
         np.testing.assert_allclose(got, np.bincount(row, values) / np.bincount(row), rtol=1e-3)
 
 
-def test_weights_that_stay_whole_do_not_shape_the_table():
+def test_outliers_do_not_shape_the_codebook():
     mean, std = posterior()
     mean[:2000], std[:2000] = torch.linspace(-0.5, 0.5, 2000), 1e-6
     grid = made_grid(mean, std.log(), 256)
@@ -197,7 +197,7 @@ def different_tensors(seed, number=6, n=3000):
 
 
 @pytest.mark.parametrize(("seed", "rate"), [(36, 1.5), (16, 1.0), (37, 1.0), (24, 0.6), (1, 0.05)])
-def test_a_table_for_each_tensors_shares_is_no_worse_than_one_for_all(seed, rate):
+def test_a_codebook_for_each_tensors_shares_is_no_worse_than_one_for_all(seed, rate):
     parts = different_tensors(seed)
     mean, std = (torch.cat(values) for values in zip(*parts, strict=True))
     grid = made_grid(mean, std.log(), 64)

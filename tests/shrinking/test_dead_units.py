@@ -231,8 +231,9 @@ def assert_same(small, model, x, monkeypatch, varies=0.0):
 
 
 @every_net
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("sides", [("output",), ("input",), ("output", "input")])
+@pytest.mark.parametrize(
+    ("seed", "sides"), [(1, ("output",)), (2, ("input",)), (3, ("output", "input"))]
+)
 def test_the_distribution_of_outputs_stays(name, seed, sides, monkeypatch):
     torch.manual_seed(seed)
     model = settled(drop_(bayesian(NETS[name]()), 0.4, sides), inputs_of(name, 16))
@@ -792,7 +793,6 @@ class Pooled(nn.Module):
         return self.head(torch.sigmoid(self.pool(self.stem(x)))).mean((2, 3))
 
 
-@pytest.mark.parametrize("example", [2, 3, 8])
 @pytest.mark.parametrize(
     ("pool", "left"),
     [
@@ -806,15 +806,16 @@ class Pooled(nn.Module):
         (nn.AvgPool2d(2, 2, ceil_mode=True), 2), (nn.AvgPool2d(2, 1, divisor_override=3), 2),
     ],
 )  # fmt: skip
-def test_an_average_that_counts_padding_is_no_constant_at_other_sizes(pool, left, example):
+def test_an_average_that_counts_padding_is_no_constant_at_other_sizes(pool, left):
     torch.manual_seed(0)
     model = Pooled(pool)
-    small = pb.shrink(model, torch.randn(2, 1, example, example))
-    assert small.stem.out_channels == left
-    for size in (2, 3, 7, 8):
-        x = torch.randn(2, 1, size, size)
-        with torch.no_grad():
-            torch.testing.assert_close(small(x), model(x))
+    for example in (2, 3, 8):
+        small = pb.shrink(model, torch.randn(2, 1, example, example))
+        assert small.stem.out_channels == left, example
+        for size in (2, 3, 7, 8):
+            x = torch.randn(2, 1, size, size)
+            with torch.no_grad():
+                torch.testing.assert_close(small(x), model(x))
 
 
 class Zeros(Pooled):

@@ -39,7 +39,7 @@ def statistics(model):
     return {n: b.clone() for n, b in model.named_buffers() if "running" in n or "tracked" in n}
 
 
-def spoiled(model):
+def with_wrong_statistics(model):
     for name, buffer in model.named_buffers():
         if "running" in name:
             buffer.fill_(17.0)
@@ -55,7 +55,7 @@ def test_means_and_variances_of_known_inputs():
     net = pb.bayesianize_(nn.Sequential(norm, nn.Linear(12, 3)))
     x = inputs(100) * 3 + 5
     parts = [x[:60], x[60:]]
-    pb.refresh_norms_(spoiled(net), parts)
+    pb.refresh_norms_(with_wrong_statistics(net), parts)
     torch.testing.assert_close(norm.running_mean, torch.stack([p.mean(0) for p in parts]).mean(0))
     torch.testing.assert_close(norm.running_var, torch.stack([p.var(0) for p in parts]).mean(0))
     assert norm.num_batches_tracked == 2
@@ -88,7 +88,7 @@ def test_the_noise_of_weights_is_in_the_variance():
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("training", [True, False])
 def test_all_else_stays(momentum, training):
-    model = spoiled(network(bias=True).train(training))
+    model = with_wrong_statistics(network(bias=True).train(training))
     model[1].momentum = momentum
     model[2].training = not training
     before = copy.deepcopy(model)
@@ -155,7 +155,7 @@ def test_a_norm_that_does_not_run_keeps_its_statistics():
             return self[0](x)
 
     model = pb.bayesianize_(Idle(nn.Linear(12, 3), nn.BatchNorm1d(3)))
-    before = statistics(spoiled(model))
+    before = statistics(with_wrong_statistics(model))
     pb.refresh_norms_(model, loader())
     assert same(before, statistics(model))
 
@@ -188,7 +188,7 @@ NAN = torch.full((8, 12), float("nan"))
     ],
 )
 def test_what_cannot_be_used_is_refused_and_changes_nothing(data, message):
-    model = spoiled(network(bias=True))
+    model = with_wrong_statistics(network(bias=True))
     before, momentum = copy.deepcopy(model.state_dict()), model[1].momentum
     with pytest.raises(pb.DataError, match=message):
         pb.refresh_norms_(model, data)
