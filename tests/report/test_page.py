@@ -109,11 +109,11 @@ def test_few_examples_say_little(classifier):
     assert "± 0.00" not in said
 
 
-def test_one_example_makes_a_page(classifier):
+def test_one_example_and_no_other_data_make_a_page(classifier):
     kept = classifier.answers
     fields = ("probs", "entropy", "aleatoric", "epistemic", "truth")
     one = replace(kept, **{name: getattr(kept, name)[:1] for name in fields})
-    found = replace(classifier, answers=one, dataset=classifier.dataset.subset([0]))
+    found = replace(classifier, answers=one, dataset=classifier.dataset.subset([0]), outside=None)
     assert "<figure>" in report_page([found], "t", {})
 
 
@@ -128,9 +128,9 @@ def test_answers_of_one_example_are_arrays(classifier):
 
 def test_more_models_than_colours_are_all_drawn(classifier):
     many = [replace(classifier, name=f"model-{i}", outside=None) for i in range(9)]
-    drawn = reliability_chart({one.name: one.answers for one in many})
-    assert drawn.title.startswith("Is it right")
-    assert all(one.name in drawn.svg for one in many)
+    answers = {one.name: one.answers for one in many}
+    for drawn in (size_chart(many), reliability_chart(answers), risk_chart(answers)):
+        assert all(one.name in drawn.svg for one in many), drawn.title
 
 
 def test_plain_sizes_are_shown_only_where_they_are_one(classifier):
