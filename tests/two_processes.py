@@ -63,13 +63,13 @@ class Spy(pb.Subspace):
 PLACES, GRADIENTS = [], []
 
 
-def sparse(folder: Path, density: float, allocation: str) -> dict:
+def sparse(folder: Path, density: float, allocation: str, epochs: int = 4) -> dict:
     """A run of exchanges."""
     PLACES.clear()
     GRADIENTS.clear()
     model, loader = wide(nn.BatchNorm1d(64))
     method = Spy(density=density, allocation=allocation, update_every=4)
-    result = pb.fit(model, loader, method, epochs=4, progress=False, device="cpu")
+    result = pb.fit(model, loader, method, epochs=epochs, progress=False, device="cpu")
     return {
         "places": list(PLACES),
         "gradients": list(GRADIENTS),
@@ -81,9 +81,9 @@ def sparse(folder: Path, density: float, allocation: str) -> dict:
 def sent(folder: Path, density: float) -> dict:
     """All that the first process sends in such a run: what it does, and how many numbers."""
     if RANK > 0:
-        return sparse(folder, density, "uniform")
+        return sparse(folder, density, "uniform", epochs=2)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
-        sparse(folder, density, "uniform")
+        sparse(folder, density, "uniform", epochs=2)
     shapes = [(e.name, e.input_shapes) for e in seen.events() if e.name.startswith("gloo:")]
     return {"sent": [(name, shape[0][0]) for name, shape in shapes if shape and shape[0]]}
 

@@ -240,7 +240,7 @@ def test_a_size_is_used_and_kept(target):
     assert 0.8 * target < coded_bytes(plan) <= target
 
 
-@pytest.mark.parametrize("log_std", [-3.9, -12.0, -40.0])
+@pytest.mark.parametrize("log_std", [-3.9, -40.0])
 def test_a_size_is_used_however_well_weights_are_known(log_std):
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(2, 5000, generator=generator)

@@ -74,9 +74,9 @@ def test_an_ordinary_step_sends_as_little_as_there_are_weights(both, density):
     reduced = [size for name, size in one["sent"] if name == "gloo:all_reduce"]
     ordinary = max(set(reduced), key=reduced.count)
     assert ordinary == 2 * round(density * weights) + plain
-    assert reduced.count(ordinary) == 24
+    assert reduced.count(ordinary) == 12
     broadcasts = [size for name, size in one["sent"] if name == "gloo:broadcast"]
-    each_step = {size for size in set(broadcasts) if broadcasts.count(size) >= 20}
+    each_step = {size for size in set(broadcasts) if broadcasts.count(size) >= 10}
     assert each_step <= {1, 128}  # running statistics of the norm; no places
 
 
