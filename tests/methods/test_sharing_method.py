@@ -106,7 +106,7 @@ def test_zeros_of_a_sparse_network_stay_zero(structure, tmp_path):
     sparse = pb.Subspace(density=0.3, structure=structure, update_every=10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit(model, sparse, epochs=10)
+        fit(model, sparse, epochs=20)
     there = [q.moments()[1] > 0 for q in of(model)]
     before = score(model).accuracy
     fit(model, pb.Sharing(components=30, least_members=5), epochs=3)
