@@ -7,18 +7,19 @@ from torch import nn
 
 from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
 from pocketbayes.layers.bayesian import BayesianModule, bayesian_modules, make_bayesian_
-from pocketbayes.layers.description import attach_description
+from pocketbayes.layers.description import attach_description, update_description
 from pocketbayes.layers.estimators import ESTIMATORS
 from pocketbayes.layers.selection import Place, Rules, places, places_of
-from pocketbayes.posteriors import Gaussian, Posterior
+from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
 
 Net = TypeVar("Net", bound=nn.Module)
+USUAL_PRIOR_STD = 0.05
 
 
 def bayesianize_(
     net: Net,
-    prior_std: float = 0.05,
-    std_init: float = 1e-3,
+    prior_std: float | None = None,
+    std_init: float | None = None,
     estimator: str = "lrt",
     include: Rules = None,
     exclude: Rules = None,
@@ -38,8 +39,10 @@ def bayesianize_(
 
     Args:
         net: any module, already on its device and in its dtype. It is changed.
-        prior_std: std of the prior of every weight.
-        std_init: std that every posterior starts with.
+        prior_std: std of the prior of every weight. None: `fit` learns one for each tensor, or
+            keeps 0.05, by network and likelihood.
+        std_init: std that every posterior starts with. None: a tenth of the root mean square of
+            each tensor.
         estimator: how layers that are linear in their weight draw: "lrt" (local
             reparameterisation: fresh noise per output, least variance), "weight" (one weight
             sample per pass), "flipout" (one weight sample, random signs per example) or
@@ -61,8 +64,10 @@ def bayesianize_(
     """
     if not isinstance(net, nn.Module):
         raise ConversionError(f"bayesianize_ takes a torch.nn.Module, not {type(net).__name__}")
-    prior_std = require_number(prior_std, "prior_std", above=0, most=1e6)
-    std_init = require_number(std_init, "std_init", above=0, most=1e6)
+    if prior_std is not None:
+        prior_std = require_number(prior_std, "prior_std", above=0, most=1e6)
+    if std_init is not None:
+        std_init = require_number(std_init, "std_init", above=0, most=1e6)
     if not isinstance(bias, bool):
         raise ConversionError(f"bias must be True or False; got {bias!r}")
     require_choice(estimator, "estimator", ESTIMATORS)
@@ -70,11 +75,14 @@ def bayesianize_(
     found = places(net, include, exclude, bias)
     parameters = {id(place.parameter): place.parameter for place in found}
     posteriors: dict[int, Posterior] = {
-        key: Gaussian.around(parameter, std_init, prior_std)
+        key: Gaussian.around(
+            parameter, std_init or suitable_std(parameter), prior_std or USUAL_PRIOR_STD
+        )
         for key, parameter in parameters.items()
     }
     _convert_(net, found, posteriors, estimator)
     attach_description(net)
+    update_description(net, prior=None if prior_std is None else "fixed")
     return net
 
 

@@ -32,6 +32,8 @@ class Description:
     input_dims: int | None = None
     keeps_dropout: bool = False
     network: dict[str, Any] | None = None
+    prior: str | None = None
+    beta: float | None = None
 
     def to_json(self) -> str:
         """As JSON text."""

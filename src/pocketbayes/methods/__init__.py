@@ -1,6 +1,13 @@
 """The methods: a closed table from name to config."""
 
-from pocketbayes.methods.base import Method, StartContext, StepContext, make_points_, unshare_
+from pocketbayes.methods.base import (
+    Method,
+    StartContext,
+    StepContext,
+    VariationalMethod,
+    make_points_,
+    unshare_,
+)
 from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
@@ -40,6 +47,7 @@ __all__ = [
     "StepContext",
     "Subspace",
     "VariationalDropout",
+    "VariationalMethod",
     "agree_on_state",
     "averaged",
     "make_points_",

@@ -12,6 +12,7 @@ from pocketbayes.layers import named_posteriors, replace_posterior
 from pocketbayes.posteriors import as_point, as_random, as_unshared
 
 Gradients = dict[str, Tensor]
+PRIORS = ("learned", "fixed")
 WITHOUT_INCLUSION_VARIABLES = (
     "take the inclusion variables out first with fit(model, loader, Deterministic(), epochs=0), "
     "which leaves what weights are on average"
@@ -64,7 +65,8 @@ class Method:
     """Settings that all methods share; each method's config has its own defaults.
 
     Attributes:
-        lr: peak learning rate of means and deterministic parameters; falls as a cosine.
+        lr: peak learning rate of means and deterministic parameters; falls as a cosine. None: by
+            likelihood, network and data; `fit` says how.
         lr_warmup: share of training over which all learning rates rise linearly to their peak.
         std_lr: peak learning rate of log-stds, which always use Adam: their KL gradient is about
             beta / N, too small for SGD to feel.
@@ -77,7 +79,7 @@ class Method:
 
     keeps_dropout: ClassVar[bool] = False
 
-    lr: float = 3e-3
+    lr: float | None = None
     lr_warmup: float = 0.05
     std_lr: float = 1e-2
     noise_lr: float | None = None
@@ -88,10 +90,9 @@ class Method:
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
-        for name in ("lr", "std_lr", "weight_decay"):
-            require_number(getattr(self, name), f"{kind}.{name}", least=0)
-        if self.noise_lr is not None:
-            require_number(self.noise_lr, f"{kind}.noise_lr", least=0)
+        for name in ("lr", "std_lr", "noise_lr", "weight_decay"):
+            if getattr(self, name) is not None:
+                require_number(getattr(self, name), f"{kind}.{name}", least=0)
         require_number(self.lr_warmup, f"{kind}.lr_warmup", least=0, most=0.9)
         require_number(self.momentum, f"{kind}.momentum", least=0, most=0.9999)
         require_choice(self.optimizer, f"{kind}.optimizer", ("adamw", "sgd"))
@@ -146,24 +147,38 @@ class VariationalMethod(Method):
     """A method that minimises nll + beta / N KL.
 
     Attributes:
-        beta: weight of the KL; 1 is Bayes' rule, less is a colder posterior.
-        warmup: share of training over which beta rises from 0.
-        std_init: std that the weights of a deterministic network start with.
+        beta: weight of the KL; 1 is Bayes' rule, less is a tempered posterior, narrower than
+            Bayes'. None: by likelihood and network; `fit` says how.
+        prior: "learned" (the prior variance of each tensor follows mean(mean^2 + std^2), where its
+            KL is least) or "fixed" (as `bayesianize_` set it). None: as for beta.
+        warmup: share of training over which beta rises from 0. None: as for beta.
+        std_init: std that the weights of a deterministic network start with. None: a tenth of the
+            root mean square of each tensor.
     """
 
-    beta: float = 0.01
-    warmup: float = 0.5
-    std_init: float = 1e-3
+    beta: float | None = None
+    prior: str | None = None
+    warmup: float | None = None
+    std_init: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = type(self).__name__
-        require_number(self.beta, f"{kind}.beta", least=0)
-        require_number(self.warmup, f"{kind}.warmup", least=0, most=1)
-        require_number(self.std_init, f"{kind}.std_init", above=0, most=1e6)
+        if self.beta is not None:
+            require_number(self.beta, f"{kind}.beta", least=0)
+        if self.prior is not None:
+            require_choice(self.prior, f"{kind}.prior", PRIORS)
+        if self.warmup is not None:
+            require_number(self.warmup, f"{kind}.warmup", least=0, most=1)
+        if self.std_init is not None:
+            require_number(self.std_init, f"{kind}.std_init", above=0, most=1e6)
 
     def kl_weight(self, progress: float) -> float:
         """Beta, after a linear rise from 0 over the share `warmup` of training."""
+        if self.beta is None or self.warmup is None:
+            raise PocketBayesError(
+                f"beta and warmup of {type(self).__name__} are not chosen yet: fit does so"
+            )
         return self.beta * (min(1.0, progress / self.warmup) if self.warmup > 0 else 1.0)
 
     def start(self, model: nn.Module) -> None:
@@ -192,7 +207,7 @@ def make_points_(model: nn.Module) -> None:
         replace_posterior(model, name, as_point(posterior))
 
 
-def points_to_gaussians_(model: nn.Module, std: float) -> None:
+def points_to_gaussians_(model: nn.Module, std: float | None) -> None:
     """Turns points into Gaussians of this std around them; see `as_random`."""
     for name, posterior in list(named_posteriors(model)):
         replace_posterior(model, name, as_random(posterior, std))

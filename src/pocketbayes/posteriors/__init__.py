@@ -12,7 +12,7 @@ from pocketbayes.posteriors.conversions import (
     is_trainable,
     thinned,
 )
-from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
 from pocketbayes.posteriors.inclusion import (
     LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
@@ -98,6 +98,7 @@ __all__ = [
     "seed_everything",
     "soft_gate",
     "stationary_log_odds",
+    "suitable_std",
     "thinned",
     "to_units",
     "unit_layout",

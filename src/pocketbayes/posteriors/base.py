@@ -80,6 +80,10 @@ class Posterior(nn.Module, ABC):
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, prior_std^2)) in nats, summed over the tensor; None: its own prior."""
 
+    def best_prior_variance(self) -> Tensor | None:
+        """The prior variance that this posterior's KL is least at; None: its prior stays."""
+        return None
+
     @abstractmethod
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that live on a log-std scale and want a learning rate of their own."""

@@ -1,13 +1,13 @@
 """From one family to another: with a std and without, all weights or some, shared or not."""
 
 from math import log
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.posteriors.base import Posterior
-from pocketbayes.posteriors.gaussian import Gaussian
+from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
 from pocketbayes.posteriors.log_uniform import LogUniform
 from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.point import Point
@@ -46,14 +46,19 @@ def as_unshared(posterior: Posterior) -> Posterior:
     return Sparse(q.index.clone(), mean, log_std, q.shape, prior, q.structure, learns)
 
 
-def as_random(posterior: Posterior, std: float) -> Posterior:
-    """A point with this std around it, a sparse one on its support; Gaussian priors throughout."""
+def as_random(posterior: Posterior, std: float | None) -> Posterior:
+    """A point with this std around it, a sparse one on its support; Gaussian priors throughout.
+
+    None: a std that suits the size of the weights, see `suitable_std`.
+    """
+    if std is None and isinstance(posterior, Point | SparsePoint):
+        std = suitable_std(posterior.mean)
     if isinstance(posterior, Point):
-        return Gaussian.around(posterior.mean, std, float(posterior.prior_std))
+        return Gaussian.around(posterior.mean, cast(float, std), float(posterior.prior_std))
     if isinstance(posterior, SparsePoint):
         q = posterior
         index, mean = q.index.clone(), q.mean.detach().clone()
-        log_std = torch.full_like(mean, log(std))
+        log_std = torch.full_like(mean, log(cast(float, std)))
         trainable = q.mean.requires_grad
         return Sparse(index, mean, log_std, q.shape, q.prior_std, q.structure, trainable)
     return as_gaussian(posterior) if isinstance(posterior, LogUniform) else posterior

@@ -13,6 +13,16 @@ from pocketbayes.posteriors.randomness import normal_like
 from pocketbayes.posteriors.reuse import remembered
 
 
+SHARE_AT_FIRST = 0.1  # of the size of a tensor's weights that their stds start with
+_LEAST_AT_FIRST = 1e-4
+
+
+def suitable_std(weights: Tensor) -> float:
+    """A tenth of the root mean square of these weights: draws differ, and still fit."""
+    size = weights.detach().to(torch.promote_types(weights.dtype, torch.float32))
+    return max(SHARE_AT_FIRST * float(size.square().mean().sqrt()), _LEAST_AT_FIRST)
+
+
 class Gaussian(Posterior):
     """q(w_i) = N(mean_i, exp(log_std_i)^2), all i independent.
 
@@ -59,6 +69,10 @@ class Gaussian(Posterior):
         """KL(q || N(0, p^2)), summed over all weights: see `gaussian_kl`."""
         return gaussian_kl(self.mean, self.log_std, self.prior(prior_std))
 
+    def best_prior_variance(self) -> Tensor:
+        """E_q[w^2], averaged over the weights: see `mean_square`."""
+        return mean_square(self.mean, self.log_std)
+
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The log-stds."""
         yield self.log_std
@@ -101,6 +115,16 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
         return GaussianKL.forward(*tensors)[0]
     divergence, _ = GaussianKL.apply(*tensors)  # type: ignore[no-untyped-call]
     return cast(Tensor, divergence)
+
+
+def mean_square(mean: Tensor, log_std: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Weighted mean of m^2 + s^2, where sum_i weight_i KL(N(m_i, s_i^2) || N(0, v)) is least."""
+    wide = torch.promote_types(mean.dtype, torch.float32)
+    squares = mean.to(wide).square() + (2 * log_std.to(wide)).exp()
+    if weight is None:
+        return squares.mean()
+    weight = weight.to(wide).expand_as(squares)
+    return (weight * squares).sum() / weight.sum()
 
 
 def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:

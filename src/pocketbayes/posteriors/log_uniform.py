@@ -23,6 +23,9 @@ class LogUniform(Gaussian):
         """
         return log_uniform_kls(self.mean, self.log_std).sum()
 
+    def best_prior_variance(self) -> None:  # type: ignore[override]
+        """None: the prior has no scale."""
+
 
 def log_alpha(mean: Tensor, log_std: Tensor) -> Tensor:
     """Log of alpha = std^2 / mean^2, in single precision at least; finite where the mean is 0."""

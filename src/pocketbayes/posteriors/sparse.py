@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.posteriors.base import prior_std_from, require_real_arrays
-from pocketbayes.posteriors.gaussian import gaussian_kl, reparameterised, square_of_exp
+from pocketbayes.posteriors.gaussian import gaussian_kl, mean_square, reparameterised, square_of_exp
 from pocketbayes.posteriors.packed import Packed, checked_places
 from pocketbayes.posteriors.reuse import remembered
 
@@ -52,6 +52,10 @@ class Sparse(Packed):
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)), summed over the active weights: see `gaussian_kl`."""
         return gaussian_kl(self.mean, self.log_std, self.prior(prior_std))
+
+    def best_prior_variance(self) -> Tensor:
+        """E_q[w^2], averaged over the active weights."""
+        return mean_square(self.mean, self.log_std)
 
     def std_parameters(self) -> Iterator[nn.Parameter]:
         """The log-stds."""

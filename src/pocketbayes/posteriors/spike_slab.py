@@ -8,7 +8,12 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import Gate, Posterior, prior_std_from, require_real_arrays
-from pocketbayes.posteriors.gaussian import gaussian_kls, reparameterised, square_of_exp
+from pocketbayes.posteriors.gaussian import (
+    gaussian_kls,
+    mean_square,
+    reparameterised,
+    square_of_exp,
+)
 from pocketbayes.posteriors.inclusion import (
     MOST_LOG_ODDS,
     bernoulli_kl,
@@ -150,6 +155,10 @@ class SpikeSlab(Posterior):
         """KL(N(mean, std^2) || N(0, prior_std^2)) of every weight."""
         return gaussian_kls(self.mean, self.log_std, self.prior(prior_std))
 
+    def best_prior_variance(self) -> Tensor:
+        """E[w^2] of the slabs, weighted by p: what is out says nothing of the slab."""
+        return mean_square(self.mean, self.log_std, self.each(self.inclusion))
+
     def log_odds_by_density(self) -> Tensor:
         """Logit of the prior + log slab(0) - log q(0), summed over the weights of each gamma."""
         values = (self.mean, self.log_std, self.prior(None))
@@ -226,6 +235,12 @@ class NarrowSpike(SpikeSlab):
         slabs, spikes = (self.of_groups(self.slab_kls(std)) for std in (prior_std, self.spike_std))
         inclusions = bernoulli_kl(self.log_odds, self.prior_log_odds)
         return (spikes + self.inclusion * (slabs - spikes) + inclusions).sum()
+
+    def best_prior_variance(self) -> Tensor:
+        """Of the slab, if the spike keeps its share c of it: E[p w^2 + (1 - p) w^2 / c^2]."""
+        p, share = self.each(self.inclusion), self.spike_std / self.prior_std
+        squares = self.mean.to(p.dtype).square() + (2 * self.log_std.to(p.dtype)).exp()
+        return (squares * (p + (1 - p) / share.square())).mean()
 
     def best_log_odds(self) -> Tensor:
         """Where the ELBO is stationary: logit of the prior + KL(q || spike) - KL(q || slab)."""

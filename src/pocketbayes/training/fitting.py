@@ -37,6 +37,7 @@ from pocketbayes.training.batch_norm import (
 )
 from pocketbayes.training.batches import Batches, dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
+from pocketbayes.training.defaults import with_defaults
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
@@ -46,6 +47,7 @@ from pocketbayes.training.environment import (
 )
 from pocketbayes.training.gradients import mean_sizes
 from pocketbayes.training.observation_noise import average_noise_, noise_in_use, refresh_noise_
+from pocketbayes.training.priors import begin_priors_
 from pocketbayes.training.run import Run, Settings
 
 
@@ -131,6 +133,7 @@ def fit(
     if stages is not None:
         return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
     size = dataset_size_of(train_loader, dataset_size)
+    method = with_defaults(method, model, likelihood, size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
     settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
@@ -139,6 +142,7 @@ def fit(
         if fabric.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(fabric.device)
         seed_everything(mixed_seed(seed), fabric.device)
+        begin_priors_(model, method)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
         memory = _begin(fabric, model, train_loader, settings)

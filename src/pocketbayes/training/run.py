@@ -24,6 +24,7 @@ from pocketbayes.training.diagnosis import LossWatch, where_not_finite
 from pocketbayes.training.environment import deferred_interrupt
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
+from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
 from pocketbayes.training.run_state import RunState, fill_model, load_state, save_state
 
@@ -188,6 +189,9 @@ class Run:
         self._let_method_act(progress, x, y)
 
     def _let_method_act(self, progress: float, x: Tensor, y: Tensor) -> None:
+        if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
+            move_priors_(self.model)
+
         def gradients(estimator: str | None = None) -> dict[str, Tensor]:
             with self.fabric.autocast():
                 return dense_gradients(self.objective, x, y, estimator)

@@ -1,0 +1,80 @@
+"""What `fit` chooses where nothing is said: by likelihood, network and data, never by who calls.
+
+The choices were made on validation parts of 15 regressions and 8 classifications.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from pocketbayes.layers import bayesian_modules, describe
+from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod
+
+_LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
+_EPOCHS = 100
+_LEAST_STEPS = {"values": 5000, "classes": 2000}
+_CLASSES = ("categorical", "bernoulli")
+
+
+def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool) -> Method:
+    """The method with nothing left open.
+
+    Args:
+        method: what was asked for.
+        model: the network; whether it is fully connected decides most.
+        likelihood: of classes or of values.
+        fits: whether the network fits the data already, before training.
+    """
+    of_values, connected = likelihood not in _CLASSES, is_fully_connected(model)
+    bold = of_values and connected and _is_plain_vi(method)
+    lr = _LR_OF_VALUES if bold else _LR
+    if fits and isinstance(method, MeanField):
+        lr = _LR_WHERE_IT_FITS
+    method = replace(method, lr=lr if method.lr is None else method.lr)
+    if not isinstance(method, VariationalMethod):
+        return method
+    learned = connected or of_values or isinstance(method, SpikeSlab)
+    prior = "learned" if learned and describe(model).prior != "fixed" else "fixed"
+    beta = _beta(of_values, connected, isinstance(method, SpikeSlab))
+    return replace(
+        method,
+        prior=prior if method.prior is None else method.prior,
+        beta=beta if method.beta is None else method.beta,
+        warmup=(0.9 if bold else 0.5) if method.warmup is None else method.warmup,
+    )
+
+
+def _beta(of_values: bool, connected: bool, selects: bool) -> float:
+    """1 where the data allow it: values and inclusion variables in fully connected networks.
+
+    Classes, and deep networks of other layers, lose accuracy and NLL at 1.
+    """
+    if connected:
+        return 1.0 if of_values or selects else 0.1
+    return 0.1 if of_values else 0.01
+
+
+def _is_plain_vi(method: Method) -> bool:
+    return isinstance(method, VariationalMethod) and not isinstance(method, SpikeSlab)
+
+
+def is_fully_connected(model: nn.Module) -> bool:
+    """Whether every layer with a posterior is linear, and none convolves beside them."""
+    layers = [module for _, module in bayesian_modules(model)]
+    convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in model.modules())
+    return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves
+
+
+def default_epochs(model: nn.Module, loader: Iterable[Any], likelihood: str) -> int:
+    """100 passes; in fully connected networks at least 2,000 steps, or 5,000 for values."""
+    try:
+        batches = len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        return _EPOCHS
+    if batches == 0 or not is_fully_connected(model):
+        return _EPOCHS
+    least = _LEAST_STEPS["classes" if likelihood in _CLASSES else "values"]
+    return max(_EPOCHS, math.ceil(least / batches))

@@ -1,0 +1,42 @@
+"""Priors that are learned: empirical Bayes, one variance for each tensor."""
+
+import torch
+from torch import nn
+
+from pocketbayes.layers import describe, named_posteriors, update_description
+from pocketbayes.methods import Method, VariationalMethod
+from pocketbayes.posteriors import NarrowSpike, Posterior, is_trainable
+
+EVERY = 10  # optimiser steps from one move to the next
+RATE = 0.2  # part of the way that a variance goes in one move
+
+
+@torch.no_grad()
+def move_priors_(model: nn.Module, rate: float = RATE) -> None:
+    """Moves the prior of every tensor that learns towards the one its KL is least at.
+
+        prior variance <- (1 - rate) prior variance + rate mean(mean^2 + std^2)
+    """
+    for _, posterior in named_posteriors(model):
+        best = posterior.best_prior_variance() if is_trainable(posterior) else None
+        if best is not None:
+            _set_prior_(posterior, torch.lerp(posterior.prior_std.square(), best.to(posterior.prior_std), rate).sqrt())
+
+
+def _set_prior_(posterior: Posterior, std: torch.Tensor) -> None:
+    if isinstance(posterior, NarrowSpike):
+        posterior.spike_std.mul_(std / posterior.prior_std)
+    posterior.prior_std.copy_(std)
+
+
+def learns_prior(method: Method) -> bool:
+    """Whether this method, its defaults filled in, learns the prior."""
+    return isinstance(method, VariationalMethod) and method.prior == "learned"
+
+
+def begin_priors_(model: nn.Module, method: Method) -> None:
+    """Notes how the prior comes about; one that is learned begins at its best for the start."""
+    if learns_prior(method) and describe(model).prior != "learned":
+        move_priors_(model, rate=1.0)
+    if isinstance(method, VariationalMethod):
+        update_description(model, prior=method.prior, beta=method.beta)
