@@ -19,14 +19,14 @@ from pocketbayes.layers.conversion import (
     require_parameters,
 )
 from pocketbayes.layers.description import (
-    NOISE,
+    NOISES,
     Description,
     add_noise_parameter,
     attach_description,
     describe,
     has_description,
     is_description,
-    noise_log_std,
+    noise_parameters,
     set_description,
     unwrapped,
     update_description,
@@ -38,7 +38,7 @@ from pocketbayes.layers.selection import library_type
 
 __all__ = [
     "ESTIMATORS",
-    "NOISE",
+    "NOISES",
     "Audit",
     "BayesianModule",
     "Description",
@@ -60,7 +60,7 @@ __all__ = [
     "library_type",
     "members_of",
     "named_posteriors",
-    "noise_log_std",
+    "noise_parameters",
     "owners_of",
     "replace_posterior",
     "require_module",
