@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import named_posteriors, require_module, require_tensor
-from pocketbayes.likelihoods.table import LIKELIHOODS, learned_of
+from pocketbayes.layers import home, named_posteriors, require_module, require_tensor
+from pocketbayes.likelihoods.table import LIKELIHOODS
 from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
 
 
@@ -54,6 +54,7 @@ class Objective(nn.Module):
         self.likelihood = LIKELIHOODS[likelihood]
         self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
         self.codebooks = codebooks_with_passes(model)
+        self.homes = (home(model),)  # a tuple: no module of this one a second time
         for posterior in self.posteriors:
             if isinstance(posterior, Shared):
                 _ = posterior.count  # made here, not inside compiled code
@@ -63,8 +64,7 @@ class Objective(nn.Module):
         for codebook in self.codebooks:
             codebook.begin_pass()
         output = require_tensor(self.model(x))
-        learned = learned_of(self.model, self.likelihood)
-        assert learned is not None
+        learned = {name: getattr(self.homes[0], name) for name in self.likelihood.learned}
         nll, score = self.likelihood.nll(output, y, learned)
         divergence = total_kl(self.posteriors)
         loss = nll + kl_weight * divergence

@@ -54,7 +54,7 @@ class ClassPrediction(Prediction):
         entropy: (N,) entropy of `probs`: all of the uncertainty.
         aleatoric: (N,) mean entropy of the samples: what no more data would remove.
         epistemic: (N,) mutual information of label and weights: what the model does not know;
-            corrected for S, at most log(classes) - aleatoric.
+            corrected for S, so that few samples may make it larger than is possible.
         variance: (N, classes) variance of the samples' probabilities, unbiased.
         samples: (S, N, classes) probabilities of each sample, with `keep_samples=True`.
     """

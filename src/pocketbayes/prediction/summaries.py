@@ -1,6 +1,5 @@
 """From draws of a network's output to a prediction."""
 
-import math
 from dataclasses import fields
 from typing import Any
 
@@ -45,7 +44,7 @@ def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPr
         probs=probs,
         entropy=entropy,
         aleatoric=aleatoric,
-        epistemic=_epistemic(entropy, aleatoric, len(draws), draws.shape[2], average),
+        epistemic=_epistemic(entropy, aleatoric, len(draws), average),
         variance=unbiased_variance(samples),
     )
 
@@ -61,7 +60,7 @@ def label_prediction(draws: Tensor, average: str, keep_samples: bool) -> LabelPr
         probs=probs,
         entropy=entropy,
         aleatoric=aleatoric,
-        epistemic=_epistemic(entropy, aleatoric, len(draws), 2, average),
+        epistemic=_epistemic(entropy, aleatoric, len(draws), average),
         variance=unbiased_variance(samples),
     )
 
@@ -86,18 +85,15 @@ def unbiased_variance(samples: Tensor) -> Tensor:
     return samples.var(0) if len(samples) > 1 else torch.zeros_like(samples[0])
 
 
-def _epistemic(
-    entropy: Tensor, aleatoric: Tensor, count: int, classes: int, average: str
-) -> Tensor:
-    """The mutual information, S / (S - 1) times that of S draws, within what is possible.
+def _epistemic(entropy: Tensor, aleatoric: Tensor, count: int, average: str) -> Tensor:
+    """The mutual information: S / (S - 1) times that of S draws.
 
     With averaged logits the difference is no mutual information, and may be negative.
     """
     if average != "probs":
         return entropy - aleatoric
     scale = count / (count - 1) if count > 1 else 0.0
-    most = (math.log(classes) - aleatoric).clamp_min(0)
-    return torch.minimum(scale * (entropy - aleatoric).clamp_min(0), most)
+    return scale * (entropy - aleatoric).clamp_min(0)
 
 
 def _binary_entropy(probs: Tensor) -> Tensor:
