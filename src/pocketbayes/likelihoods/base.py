@@ -24,6 +24,7 @@ class Likelihood(ABC):
         learned: names of the parameters that are learned beside the weights, one number per target,
             each on a log scale.
         outputs_per_target: how many numbers the network gives for each target.
+        is_standardised: whether targets may be shifted and scaled to mean 0 and std 1.
     """
 
     name: ClassVar[str]
@@ -31,6 +32,7 @@ class Likelihood(ABC):
     score: ClassVar[str] = "rmse"
     learned: ClassVar[tuple[str, ...]] = ()
     outputs_per_target: ClassVar[int] = 1
+    is_standardised: ClassVar[bool] = False
 
     @abstractmethod
     def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
@@ -70,6 +72,8 @@ class Likelihood(ABC):
 
 class ValueLikelihood(Likelihood):
     """A likelihood of numbers, by their distribution given an output."""
+
+    is_standardised = True
 
     @abstractmethod
     def distribution(self, output: Tensor, learned: Learned, dim: int = 1) -> TargetDistribution:
@@ -111,6 +115,8 @@ class ValueLikelihood(Likelihood):
 
 class CountLikelihood(ValueLikelihood):
     """A likelihood of 0, 1, 2, ..."""
+
+    is_standardised = False
 
     def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
         """As of values; NaN if a target is no count."""

@@ -224,10 +224,9 @@ class NegativeBinomial(TargetDistribution):
 
 
 def bounded(value: Tensor, most: float) -> Tensor:
-    """The value itself well inside of -most ... most; beyond, softly no further."""
-    softplus = torch.nn.functional.softplus
-    value = value - softplus(value - most)
-    return value + softplus(-most - value)
+    """The value itself between -most and most; what is beyond becomes its tanh, at most 1."""
+    inside = value.clamp(-most, most)
+    return inside + (value - inside).tanh()
 
 
 def _by_scipy(name: str, *values: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ _MOST_LOG_VARIANCE = 20.0
 class Heteroscedastic(ValueLikelihood):
     """target ~ N(m, exp(v)); of 2k outputs the first k are m, the others v.
 
-    v stays softly between -20 and 20.
+    Beyond -20 and 20, v is bounded softly.
     """
 
     name = "heteroscedastic"
