@@ -36,12 +36,12 @@ class Prediction:
         """
         require_count(number, "number")
         with torch.no_grad(), seeded(generator, self._device()):
-            return torch.stack([self._one_draw() for _ in range(number)])
+            return self._drawn(number)
 
     def _device(self) -> torch.device:
         raise NotImplementedError
 
-    def _one_draw(self) -> Tensor:
+    def _drawn(self, number: int) -> Tensor:
         raise NotImplementedError
 
 
@@ -79,10 +79,11 @@ class ClassPrediction(Prediction):
     def _device(self) -> torch.device:
         return self.probs.device
 
-    def _one_draw(self) -> Tensor:
-        """Labels by `probs`, by the trick of Gumbel: the argmax of log p - log(exponential)."""
-        noise = torch.empty_like(self.probs).exponential_()
-        return (self.probs / noise).argmax(self.class_dim)
+    def _drawn(self, number: int) -> Tensor:
+        """Labels by `probs`."""
+        probs = self.probs.movedim(self.class_dim, -1)
+        rows = probs.reshape(-1, probs.shape[-1])
+        return torch.multinomial(rows, number, True).T.reshape(number, *probs.shape[:-1])
 
 
 @dataclass(frozen=True)
@@ -128,11 +129,12 @@ class LabelPrediction(Prediction):
     def _device(self) -> torch.device:
         return self.probs.device
 
-    def _one_draw(self) -> Tensor:
+    def _drawn(self, number: int) -> Tensor:
         """Labels of one network each if samples were kept, which ties them; else one by one."""
         if self.samples is None:
-            return torch.bernoulli(self.probs).long()
-        return torch.bernoulli(_picked(self.samples, self.is_single)(self.samples)).long()
+            return torch.bernoulli(self.probs.expand(number, *self.probs.shape)).long()
+        pick = _pick(number, self.samples, self.is_single)
+        return torch.bernoulli(pick(self.samples)).long()
 
 
 @dataclass(frozen=True)
@@ -190,9 +192,9 @@ class ValuePrediction(Prediction):
         return self.mean - self.std / odds, self.mean + self.std * odds
 
     def _quantile(self, share: float) -> Tensor:
-        """Bisection on the mixture's CDF."""
+        """Bisection on the mixture's CDF, to a ten-millionth of its std."""
         low, high = self._bracket(share)
-        for _ in range(50):
+        for _ in range(math.ceil(math.log2(1e7 / math.sqrt(share * (1 - share))))):
             middle = (low + high) / 2
             below = self.cdf(middle) < share
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
@@ -211,18 +213,19 @@ class ValuePrediction(Prediction):
     def _device(self) -> torch.device:
         return self.mean.device
 
-    def _one_draw(self) -> Tensor:
-        """For each example a draw from one of its parts; its outputs are of the same one."""
-        return self.parts.mapped(_picked(self.samples, self.is_single)).sample()
+    def _drawn(self, number: int) -> Tensor:
+        """Each from one of the parts; all outputs of an example are of the same one."""
+        return self.parts.mapped(_pick(number, self.samples, self.is_single)).sample()
 
 
-def _picked(samples: Tensor, is_single: bool) -> Callable[[Tensor], Tensor]:
-    """Takes (S, N, ...) to (N, ...): for each example one of the samples, chosen here."""
+def _pick(number: int, samples: Tensor, is_single: bool) -> Callable[[Tensor], Tensor]:
+    """Takes (S, N, ...) to (number, N, ...): for each example samples that are chosen here."""
+    count, device = len(samples), samples.device
     if is_single:
-        only = torch.randint(len(samples), (), device=samples.device)
-        return lambda values: values[only]
-    places = torch.arange(samples.shape[1], device=samples.device)
-    chosen = torch.randint(len(samples), places.shape, device=samples.device)
+        several = torch.randint(count, (number,), device=device)
+        return lambda values: values[several]
+    places = torch.arange(samples.shape[1], device=device)
+    chosen = torch.randint(count, (number, len(places)), device=device)
     return lambda values: values[chosen, places]
 
 
