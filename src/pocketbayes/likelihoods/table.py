@@ -68,7 +68,7 @@ def learned_for(model: nn.Module, likelihood: Likelihood, draws: Tensor) -> dict
             f"this model has no {likelihood.learned[0]}: its noise was never learned, and the "
             "prediction leaves it out. Estimate it by pb.refresh_noise_(model, train_loader, "
             f'likelihood="{likelihood.name}"), or train by pb.fit or with pb.loss',
-            stacklevel=4,
+            stacklevel=3,
         )
         return likelihood.unlearned(draws[0])
     for name, value in found.items():
