@@ -112,6 +112,18 @@ def test_a_rate_of_nearly_nothing_has_the_interval_of_zero():
     assert (high == 0).all()
 
 
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("bias", [1e4, -1e4, math.nan])
+def test_intervals_of_absurd_counts_end(name, bias):
+    model = model_of(name)
+    with torch.no_grad():
+        model.bias.fill_(bias)
+        for noise in (n for n in model.parameters() if n.shape == (2,) and n is not model.bias):
+            noise.fill_(1e4)
+    low, high = pb.predict(model, torch.zeros(2, 3), 3).interval(0.9)
+    assert math.isnan(bias) or ((low >= 0) & (low <= high)).all()
+
+
 @pytest.mark.parametrize("name", [*VALUES, "bernoulli", "categorical"])
 def test_draws_repeat_leave_the_global_generator_and_have_the_moments(name):
     """Means of 4,000 draws within 5 standard errors of the mixture's, or 0.1 of its std."""

@@ -204,7 +204,9 @@ class ValuePrediction(Prediction):
         """The least count c with P(y <= c) >= share, by bisection."""
         high = self._bracket(share)[1].double().ceil() + 1
         low = torch.full_like(high, -1)
-        while bool((high - low > 1).any()):
+        for _ in range(64):  # beyond 2^53 the distance never comes down to 1
+            if not (high - low > 1).any():
+                break
             middle = ((low + high) / 2).floor()
             below = self.cdf(middle) < share
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
