@@ -172,7 +172,7 @@ def test_a_soft_bound_leaves_the_middle_alone():
 def test_fitted_parameters_are_where_the_likelihood_is_greatest(name):
     """The gradient vanishes there, and 20,000 targets give back what they were drawn with.
 
-    Standard errors are those of the inverse information, about 0.01 to 0.05; 5 of them.
+    Within 5 standard errors, which over ten seeds were 0.03 at most, 0.084 for the log of df - 2.
     """
     torch.manual_seed(0)
     likelihood = LIKELIHOODS[name]
@@ -183,8 +183,9 @@ def test_fitted_parameters_are_where_the_likelihood_is_greatest(name):
     assert set(begin) == set(likelihood.learned)
     found = likelihood.fitted([(output[None, :9000], target[:9000]),
                                (output[None, 9000:], target[9000:])], begin)  # fmt: skip
-    for learned in (n for n in likelihood.learned):
-        torch.testing.assert_close(found[learned].double(), truth[learned], atol=0.25, rtol=0)
+    for learned in likelihood.learned:
+        slack = 0.42 if learned == "noise_log_freedom" else 0.16
+        torch.testing.assert_close(found[learned].double(), truth[learned], atol=slack, rtol=0)
     leaves = {n: v.double().requires_grad_() for n, v in found.items()}
     likelihood.nll(output, target, leaves)[0].backward()
     assert all(v.grad.abs().max() < 1e-4 for v in leaves.values())
