@@ -17,7 +17,14 @@ from pocketbayes.commands.runs import write_text
 from pocketbayes.data import PICTURES, images_from_files, normalised, table_from_file, tracked
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.layers import Description, describe
-from pocketbayes.prediction import ClassPrediction, Prediction, ValuePrediction, predict, why_unsure
+from pocketbayes.prediction import (
+    ClassPrediction,
+    LabelPrediction,
+    Prediction,
+    ValuePrediction,
+    predict,
+    why_unsure,
+)
 
 TABLES = (".csv", ".txt", ".parquet", ".pq")
 CONFIDENCE_THRESHOLD = 0.9
@@ -128,6 +135,8 @@ def _rows(names: list[str], pred: Prediction, known: Description) -> list[dict[s
                 f"the model has {count} outputs but the names of {len(known.class_names)} classes"
             )
         return [_class_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
+    if isinstance(pred, LabelPrediction):
+        return [_label_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
     assert isinstance(pred, ValuePrediction)
     target = (known.preprocess or {}).get("target", {})
     return _value_rows(names, pred, target.get("mean", 0.0), target.get("std", 1.0))
@@ -149,6 +158,24 @@ def _class_row(
         "entropy": float(pred.entropy[i]),
         "aleatoric": aleatoric,
         "epistemic": epistemic,
+    }
+
+
+def _label_row(
+    name: str, i: int, pred: LabelPrediction, labels: tuple[str, ...] | None
+) -> dict[str, Any]:
+    """The probability of each label; entropies are sums over labels."""
+    probs = pred.probs[i].flatten().tolist()
+    is_sure = bool((pred.confidence[i] >= CONFIDENCE_THRESHOLD).all())
+    parts = ("entropy", "aleatoric", "epistemic")
+    sums = {part: float(getattr(pred, part)[i].sum()) for part in parts}
+    named = labels if labels and len(labels) == len(probs) else range(len(probs))
+    return {
+        "input": name,
+        **{f"p({label})": p for label, p in zip(named, probs, strict=True)},
+        "sure": is_sure,
+        "why_not": "" if is_sure else why_unsure(sums["aleatoric"], sums["epistemic"], pred),
+        **sums,
     }
 
 

@@ -21,6 +21,7 @@ from pocketbayes.commands.opening import (
     opened_data,
     own_factory,
     with_cutout,
+    with_likelihood,
     with_weights,
 )
 from pocketbayes.commands.planning import Plan
@@ -142,8 +143,10 @@ def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | N
     dataset = normalised_as(dataset, options.normalize).to(device)
     dataset = with_cutout(dataset) if options.cutout else dataset
     if options.validation == 0:
-        return dataset, None
-    return with_validation(cast(Any, dataset), options.validation)
+        return with_likelihood(dataset, options.likelihood), None
+    parts = with_validation(cast(Any, dataset), options.validation)
+    train, validation = (with_likelihood(part, options.likelihood) for part in parts)
+    return train, validation
 
 
 def _trained(

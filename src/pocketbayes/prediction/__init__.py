@@ -7,6 +7,7 @@ from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
+    LabelPrediction,
     Prediction,
     ValuePrediction,
     why_unsure,
@@ -15,6 +16,7 @@ from pocketbayes.prediction.predictions import (
 __all__ = [
     "Answers",
     "ClassPrediction",
+    "LabelPrediction",
     "Prediction",
     "Record",
     "ValuePrediction",

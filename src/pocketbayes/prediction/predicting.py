@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
-from pocketbayes.layers import ESTIMATORS, bayesian_modules, describe, noise_log_std, require_module
-from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.layers import ESTIMATORS, bayesian_modules, require_module
+from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.inputs import _examples_at_once, _lacks_batch, input_batches
-from pocketbayes.prediction.predictions import ClassPrediction, Prediction, ValuePrediction
+from pocketbayes.prediction.predictions import Prediction
+from pocketbayes.prediction.summaries import joined, summarised
 
 AVERAGES = ("probs", "logits")
 
@@ -51,14 +52,15 @@ def predict(
             at most 4,096 numbers on a CUDA device, elsewhere of at most 1,024 and in a network
             without convolutions; never with integers or layers wider than 4,096.
         keep_samples: also return every sample's probabilities.
-        likelihood: "categorical" or "gaussian"; None: as trained, else "categorical".
+        likelihood: one of those of `fit`; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
             seen in training or, untrained, from the first convolution or linear layer.
 
     Returns:
-        A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`) or, for a
-        Gaussian likelihood, a `ValuePrediction` (`.mean .std .aleatoric .epistemic`,
-        `.interval(0.9)`), on the model's device.
+        A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`), for a Bernoulli
+        likelihood a `LabelPrediction` (the same, per label), for values and counts a
+        `ValuePrediction` (`.mean .std .aleatoric .epistemic`, `.cdf(y)`, `.interval(0.9)`), on the
+        model's device. `.draw(n)` gives possible targets.
 
     Example:
         >>> pred = predict(model, x, generator=torch.Generator().manual_seed(0))
@@ -69,8 +71,7 @@ def predict(
     if batch_size is not None:
         require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
-    likelihood = likelihood or describe(model).likelihood or "categorical"
-    require_choice(likelihood, "likelihood", LIKELIHOODS)
+    chosen = likelihood_of(model, likelihood)
     if estimator is not None:
         require_choice(estimator, "estimator", ESTIMATORS)
     if not any(True for _ in bayesian_modules(model)):
@@ -84,60 +85,9 @@ def predict(
         passes = networks_to_run(model, num_samples, estimator)
         for batch in batches:
             draws = draws_of(passes, batch.to(device))
-            if likelihood == "gaussian":
-                parts.append(_value_prediction(draws, noise_log_std(model)))
-            else:
-                parts.append(_class_prediction(draws, average, keep_samples))
+            if not parts:
+                learned = learned_for(model, chosen, draws)
+            parts.append(summarised(chosen, draws, learned, average, keep_samples))
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
-    return _joined(parts, single)
-
-
-def _class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPrediction:
-    if draws.dim() < 3:
-        raise DataError(
-            f"the model's output has shape {tuple(draws.shape[1:])}; a categorical prediction "
-            'needs (batch, classes, ...). Is this a regression? Then likelihood="gaussian"'
-        )
-    samples = draws.softmax(2)
-    probs = samples.mean(0) if average == "probs" else draws.mean(0).softmax(1)
-    entropy = torch.special.entr(probs).sum(1)
-    aleatoric = torch.special.entr(samples).sum(2).mean(0)
-    return ClassPrediction(
-        num_samples=len(draws),
-        samples=samples if keep_samples else None,
-        probs=probs,
-        entropy=entropy,
-        aleatoric=aleatoric,
-        epistemic=(entropy - aleatoric).clamp_min(0) if average == "probs" else entropy - aleatoric,
-        variance=samples.var(0, correction=0),
-    )
-
-
-def _value_prediction(draws: Tensor, log_std: Tensor | None) -> ValuePrediction:
-    mean, epistemic = draws.mean(0), draws.var(0, correction=0)
-    noise = torch.zeros_like(mean) if log_std is None else (2 * log_std).exp().expand_as(mean)
-    return ValuePrediction(
-        num_samples=len(draws),
-        samples=draws,
-        mean=mean,
-        std=(noise + epistemic).sqrt(),
-        aleatoric=noise,
-        epistemic=epistemic,
-    )
-
-
-def _joined(parts: list[Prediction], single: bool) -> Prediction:
-    """One prediction from those of the batches; for a single example, without batch dimension."""
-    kind, joined = type(parts[0]), dict[str, Any]()
-    for name in kind.__dataclass_fields__:
-        values = [getattr(part, name) for part in parts]
-        if isinstance(values[0], Tensor):
-            dim = 1 if name == "samples" else 0
-            value = torch.cat(values, dim)
-            joined[name] = value.squeeze(dim) if single else value
-        else:
-            joined[name] = values[0]
-    if single and kind is ClassPrediction:
-        joined["class_dim"] = 0
-    return kind(**joined)
+    return joined(parts, single)

@@ -55,14 +55,9 @@ def where_not_finite(objective: Objective, x: Tensor, y: Tensor) -> str:
     if y.is_floating_point() and not y.isfinite().all():
         return "the target batch holds a value that is not finite"
     output, layer = _first_bad_layer(objective.model, x)
-    if objective.likelihood == "categorical":
-        classes = output.shape[1]
-        wrong = y[(y < 0) | (y >= classes)]
-        if len(wrong):
-            return (
-                f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
-                f"so labels must be 0 to {classes - 1}"
-            )
+    wrong = objective.likelihood.complaint(output, y)
+    if wrong is not None:
+        return wrong
     for name, parameter in objective.model.named_parameters():
         if not parameter.isfinite().all():
             return f"parameter {name} is not finite"

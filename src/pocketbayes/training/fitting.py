@@ -18,15 +18,13 @@ from pocketbayes.errors import (
 )
 from pocketbayes.layers import (
     Ensemble,
-    add_noise_parameter,
     explained_failure,
-    noise_log_std,
     require_module,
     require_tensor,
     restored_mode,
     update_description,
 )
-from pocketbayes.likelihoods import LIKELIHOODS, Objective, matched_target
+from pocketbayes.likelihoods import LIKELIHOODS, Objective, learned_of, start_learned_
 from pocketbayes.methods import DeepEnsemble, MeanField, Method, StartContext, agree_on_state
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.prediction import unpack
@@ -45,7 +43,7 @@ from pocketbayes.training.environment import (
     tuned_convolutions,
 )
 from pocketbayes.training.gradients import mean_sizes
-from pocketbayes.training.observation_noise import average_noise_, noise_in_use, refresh_noise_
+from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
 from pocketbayes.training.run import Run, Settings
 
 
@@ -79,8 +77,10 @@ def fit(
         train_loader: a DataLoader (or list) of (input, target) batches.
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
         epochs: passes over the data; 0 only gives the method's posteriors to the weights.
-        likelihood: "categorical" (targets are class numbers) or "gaussian" (real targets,
-            standardise them; the noise is learned, one std per output).
+        likelihood: "categorical" (targets are class numbers; -100 does not count), "gaussian"
+            (real targets, standardise them; the noise is learned, one std per output),
+            "heteroscedastic", "student-t", "poisson", "negative-binomial" or "bernoulli": see
+            docs/likelihoods.md.
         val_loader: evaluated after each epoch with 10 samples; only logged.
         seed: determines order, augmentation and noise. Global generators are left as they were.
         dataset_size: N, for a loader that does not know it.
@@ -176,14 +176,13 @@ def _begin(
             return mean_sizes(Objective(model, settings.likelihood), pairs())
 
     def refresh() -> None:
-        noise = noise_in_use(model)
-        learns_noise = noise is not None and noise.requires_grad
-        if running_batch_norms(model) or learns_noise:
+        is_noisy = learns_noise(model)
+        if running_batch_norms(model) or is_noisy:
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
             average_batch_norms_(model)
-            if learns_noise:
+            if is_noisy:
                 refresh_noise_(model, pairs())
                 average_noise_(model)
 
@@ -208,13 +207,15 @@ def _describe(
     if isinstance(getattr(dataset, "preprocess", None), dict):
         facts["preprocess"] = dataset.preprocess  # type: ignore[union-attr]
     update_description(model, **facts)
-    if likelihood == "gaussian" and noise_log_std(model) is None:
-        _start_noise(model, loader, device)
+    if learned_of(model, LIKELIHOODS[likelihood]) is None:
+        _start_noise(model, loader, likelihood, device)
 
 
 @torch.no_grad()
-def _start_noise(model: nn.Module, loader: Iterable[Any], device: torch.device) -> None:
-    """The noise of each output starts at the spread of its targets in the first batch."""
+def _start_noise(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
+) -> None:
+    """What the likelihood learns starts from the targets of the first batch."""
     batch = next(iter(loader), None)
     if batch is None:
         raise DataError("the training loader is empty: it yielded no batch")
@@ -223,9 +224,4 @@ def _start_noise(model: nn.Module, loader: Iterable[Any], device: torch.device) 
     with explained_failure(x):
         output = require_tensor(model(x.to(device)))
     model.train()
-    target = matched_target(output, y.to(device)).float()
-    add_noise_parameter(model, tuple(output.shape[1:]))
-    noise = noise_log_std(model)
-    assert noise is not None
-    spread = target.std(0, correction=0)
-    noise.data.copy_(torch.where(spread.isfinite() & (spread > 0), spread, 1.0).log())
+    start_learned_(model, LIKELIHOODS[likelihood], output, y.to(device))

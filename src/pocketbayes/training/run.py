@@ -80,7 +80,7 @@ class Run:
                 stacklevel=3,
             )
         self.replays_graphs = self.compile is True and one_gpu
-        self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
+        self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, memory)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
