@@ -87,7 +87,7 @@ def test_small_images_are_taken_more_at_a_time():
 def test_a_loss_that_is_not_finite_is_noticed_and_a_bad_label_named():
     bad = data()
     bad.tensors[1][30] = 9
-    with pytest.raises(pb.TrainingError, match="label 9 is out of range"):
+    with pytest.raises(pb.DataError, match="label 9 is out of range"):
         pb.fit(pb.bayesianize_(network()), [bad[:100]] * 12, epochs=2, progress=False)
 
 

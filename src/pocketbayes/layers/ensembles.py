@@ -1,9 +1,10 @@
 """Several networks that predict as one."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pocketbayes.layers.description import (
     add_noise_parameter,
@@ -34,10 +35,10 @@ class Ensemble(nn.Module):
             assert noise is not None
             noise.data.copy_(torch.stack(known).mul(2).exp().mean(0).log() / 2)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of one member, chosen at random."""
         chosen = int(torch.randint(len(self.members), ()))
-        return self.members[chosen](x)  # type: ignore[no-any-return]
+        return self.members[chosen](*args, **kwargs)
 
 
 def members_of(model: nn.Module) -> list[nn.Module]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import named_posteriors, noise_log_std, require_module, require_tensor
+from pocketbayes.layers import Inputs, named_posteriors, noise_log_std, require_module, run
 from pocketbayes.likelihoods.categorical import categorical_nll
 from pocketbayes.likelihoods.gaussian import gaussian_nll
 from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
@@ -61,11 +61,11 @@ class Objective(nn.Module):
             if isinstance(posterior, Shared):
                 _ = posterior.count  # made here, not inside compiled code
 
-    def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Inputs, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
         for codebook in self.codebooks:
             codebook.begin_pass()
-        output = require_tensor(self.model(x))
+        output = run(self.model, x)
         if self.likelihood == "categorical":
             nll, score = categorical_nll(output, y)
         else:

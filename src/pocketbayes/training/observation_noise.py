@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import describe, noise_log_std
+from pocketbayes.layers import describe, moved, noise_log_std
 from pocketbayes.likelihoods import matched_target
 from pocketbayes.methods import averaged
-from pocketbayes.prediction import drawing, draws_of, networks_to_run, unpack
+from pocketbayes.prediction import drawing, draws_of, float_dtype, networks_to_run, unpack
 from pocketbayes.training.batch_norm import require_refreshable
 
 _DRAWS = 8  # for each batch: those of whole weights are the same for all its examples
@@ -42,8 +42,8 @@ def refresh_noise_(
 
     Args:
         model: a Bayesian model, or an ensemble.
-        loader: training data, as pairs (input, target); other data of the same kind if the network
-            knows these by heart.
+        loader: training data, in batches as `fit` takes them; other data of the same kind if the
+            network knows these by heart.
         batches: how many to read at most.
         generator: makes the draws repeat; global generators are then left as they were.
         estimator: as in `predict`; None: as trained.
@@ -88,8 +88,8 @@ def _mean_squared_error(networks: list[nn.Module], batches: Iterable[Any], like:
     """Of each output, over all examples and networks."""
     total, count = torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32)), 0
     for batch in batches:
-        x, y = unpack(batch, "the loader")
-        draws = draws_of(networks, x.to(like.device))
+        x, y = unpack(batch, "the loader", float_dtype(networks[0]))
+        draws = draws_of(networks, moved(x, like.device))
         if draws.shape[2:] != like.shape:
             raise DataError(
                 f"the model's output is {tuple(draws.shape[1:])}, its noise {tuple(like.shape)}: "
@@ -97,7 +97,7 @@ def _mean_squared_error(networks: list[nn.Module], batches: Iterable[Any], like:
             )
         target = matched_target(draws[0], y.to(like.device)).to(draws.dtype)
         total += (target - draws).square().sum((0, 1))
-        count += len(draws) * len(x)
+        count += len(draws) * len(y)
     if count == 0:
         raise DataError("the loader is empty: it yielded no batch to estimate the noise from")
     return total / count
