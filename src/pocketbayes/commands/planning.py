@@ -43,6 +43,8 @@ class TrainOptions:
         epochs: passes over the data; 0 stores what the method starts from.
         batch_size: examples per step and process; default 128, less for small data.
         validation: share of the training data held back, to log and to report.
+        keep_best: end with the model of the epoch of least NLL on the validation part.
+        patience: with --keep-best, stop after so many epochs without a better one.
         augment: crop and mirror images, as far as that suits the data.
         cutout: blank a square of half the side in each training image as well.
         normalize: data (the data set's own means and stds) or imagenet.
@@ -69,6 +71,8 @@ class TrainOptions:
     epochs: int = 100
     batch_size: int | None = None
     validation: float = 0.1
+    keep_best: bool = False
+    patience: int | None = None
     augment: bool = True
     cutout: bool = False
     normalize: str = "data"
@@ -88,7 +92,7 @@ class TrainOptions:
         with as_usage_error():
             for name in ("epochs", "seed"):
                 require_count(getattr(self, name), f"--{name}", least=0)
-            for name in ("batch_size", "num_samples", "processes"):
+            for name in ("batch_size", "num_samples", "processes", "patience"):
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}")
             require_number(self.validation, "--validation", least=0, most=0.99)
@@ -97,6 +101,10 @@ class TrainOptions:
             require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
+        if self.keep_best and self.validation == 0:
+            raise UsageError("--keep-best chooses by the validation part, --validation 0 has none")
+        if self.patience is not None and not self.keep_best:
+            raise UsageError("--patience counts epochs since the best one: say --keep-best, too")
         if self.cutout and not self.augment:
             raise UsageError("--cutout changes training images, --no-augment forbids it")
         if self.parent is not None:

@@ -2,6 +2,7 @@
 
 from pocketbayes.likelihoods.elbo import LIKELIHOODS, Objective, kl, total_kl
 from pocketbayes.likelihoods.gaussian import matched_target
+from pocketbayes.likelihoods.labels import wrong_label
 
 __all__ = [
     "LIKELIHOODS",
@@ -9,4 +10,5 @@ __all__ = [
     "kl",
     "matched_target",
     "total_kl",
+    "wrong_label",
 ]

@@ -2,7 +2,7 @@
 
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
-from pocketbayes.prediction.faults import fault_in_numbers, wrong_label
+from pocketbayes.prediction.faults import fault_in_numbers
 from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.predicting import predict
@@ -32,5 +32,4 @@ __all__ = [
     "risk_coverage",
     "unpack",
     "why_unsure",
-    "wrong_label",
 ]

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
 from pocketbayes.layers import estimator_of, named_posteriors, named_tensors, num_examples
-from pocketbayes.likelihoods import matched_target
+from pocketbayes.likelihoods import matched_target, wrong_label
 from pocketbayes.prediction import metrics
-from pocketbayes.prediction.faults import require_finite, wrong_label
+from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import ClassPrediction, Prediction, ValuePrediction

@@ -1,4 +1,4 @@
-"""What is wrong with data, in words: where a number is not finite, which label is no class."""
+"""What is wrong with data, in words: where a number is not finite."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,6 @@ from torch import Tensor
 from pocketbayes.errors import DataError
 
 Named = Iterable[tuple[str, Tensor]]
-MASKED = -100  # the label of what is not to be predicted, as elsewhere in torch
 
 
 def require_finite(named: Named, where: str, rows_before: int = 0) -> None:
@@ -31,22 +30,3 @@ def fault_in_numbers(named: Named, rows_before: int = 0) -> str | None:
             value = float(tensor[row, *place])
             return f"row {rows_before + row} of {name} is not finite: it holds {value}{at}"
     return None
-
-
-def wrong_label(labels: Tensor, classes: int) -> str | None:
-    """Which label is none of so many classes, and what to do."""
-    wrong = ((labels < 0) | (labels >= classes)) & (labels != MASKED)
-    if labels.is_floating_point() or not wrong.any():
-        return None
-    place = wrong.nonzero()[0].tolist()
-    label = int(labels[*place])
-    from_one = int(labels.amin()) == 1 and int(labels.amax()) == classes
-    advice = (
-        "these seem to count from 1: subtract 1" if from_one
-        else "leave out examples without a label" if label < 0
-        else "for more classes the network needs as many outputs"
-    )  # fmt: skip
-    return (
-        f"label {label} is out of range: the model has {classes} outputs, so labels must be 0 to "
-        f"{classes - 1} (row {place[0]}). Labels count from 0; {advice}"
-    )

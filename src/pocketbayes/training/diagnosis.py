@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import BayesianModule, Inputs, named_tensors, run
-from pocketbayes.likelihoods import Objective
-from pocketbayes.prediction import fault_in_numbers, wrong_label
+from pocketbayes.likelihoods import Objective, wrong_label
+from pocketbayes.prediction import fault_in_numbers
 
 
 class Suspect(NamedTuple):
