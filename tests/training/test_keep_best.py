@@ -161,7 +161,7 @@ class Stopping(TensorDataset):
 @pytest.mark.parametrize("name", ["mean field", "sizes change", "sharing", "stages"])
 @pytest.mark.parametrize("examples", [200, 290, 400])
 def test_resuming_is_bit_for_bit(tmp_path, name, examples):
-    """Interrupted at several places: also in the first stage, and while the method looks at data."""
+    """Interrupted at several places: in the first stage, and while the method looks at data."""
     whole, part = network(), network()
     wanted = fit(whole, METHODS[name])
     options = {"out": tmp_path, "checkpoint_minutes": 1e-9}
