@@ -9,7 +9,7 @@ from torch.distributions import Normal
 
 import pocketbayes as pb
 from pocketbayes.layers.description import add_noise_parameter, update_description
-from pocketbayes.prediction.inputs import _examples_at_once
+from pocketbayes.prediction.inputs import examples_at_once
 
 
 def classifier(std=0.3, **options) -> nn.Module:
@@ -139,10 +139,10 @@ def test_small_examples_are_taken_more_at_a_time():
 def test_a_gpu_takes_more_images_at_a_time(shape, on_gpu, on_cpu):
     images = pb.bayesianize_(nn.Sequential(nn.Conv2d(shape[0], 1, 1), nn.Flatten()))
     x = torch.zeros(2, *shape)
-    assert _examples_at_once(images, x, torch.device("cuda")) == on_gpu
-    assert _examples_at_once(images, x, torch.device("cpu")) == on_cpu
+    assert examples_at_once(images, x, torch.device("cuda")) == on_gpu
+    assert examples_at_once(images, x, torch.device("cpu")) == on_cpu
     wide = pb.bayesianize_(nn.Linear(2, 4097))
-    assert _examples_at_once(wide, torch.zeros(2, 2), torch.device("cuda")) == 256
+    assert examples_at_once(wide, torch.zeros(2, 2), torch.device("cuda")) == 256
 
 
 def test_a_single_image():

@@ -99,6 +99,18 @@ def with_cutout(dataset: Dataset) -> Dataset:
     return dataset.with_cutout()
 
 
+def prepared_alike(known: Description, dataset: Dataset) -> bool:
+    """Whether the data is prepared as the model's was, as far as the model says how.
+
+    What is done to pictures of another shape does not count: training data has none.
+    """
+    ours, theirs = (
+        {name: value for name, value in (facts or {}).items() if name != "resize"}
+        for facts in (known.preprocess, dataset.preprocess)
+    )
+    return not ours or ours == theirs
+
+
 def input_shape(preprocess: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input that was prepared so."""
     if preprocess["kind"] == "image":

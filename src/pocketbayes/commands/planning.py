@@ -46,6 +46,8 @@ class TrainOptions:
         likelihood: how the numbers that a table is to predict are spread; default gaussian, or
             categorical for classes
         validation: share of the training data held back, to log and to report.
+        keep_best: end with the model of the epoch of least NLL on the validation part.
+        patience: with --keep-best, stop after so many epochs without a better one.
         augment: crop and mirror images, as far as that suits the data.
         cutout: blank a square of half the side in each training image as well.
         normalize: data (the data set's own means and stds) or imagenet.
@@ -73,6 +75,8 @@ class TrainOptions:
     batch_size: int | None = None
     likelihood: str | None = None
     validation: float = 0.1
+    keep_best: bool = False
+    patience: int | None = None
     augment: bool = True
     cutout: bool = False
     normalize: str = "data"
@@ -92,7 +96,7 @@ class TrainOptions:
         with as_usage_error():
             for name in ("epochs", "seed"):
                 require_count(getattr(self, name), f"--{name}", least=0)
-            for name in ("batch_size", "num_samples", "processes"):
+            for name in ("batch_size", "num_samples", "processes", "patience"):
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}")
             require_number(self.validation, "--validation", least=0, most=0.99)
@@ -103,6 +107,10 @@ class TrainOptions:
                 require_choice(self.likelihood, "--likelihood", LIKELIHOODS)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
+        if self.keep_best and self.validation == 0:
+            raise UsageError("--keep-best chooses by the validation part, --validation 0 has none")
+        if self.patience is not None and not self.keep_best:
+            raise UsageError("--patience counts epochs since the best one: say --keep-best, too")
         if self.cutout and not self.augment:
             raise UsageError("--cutout changes training images, --no-augment forbids it")
         if self.parent is not None:

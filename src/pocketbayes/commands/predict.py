@@ -14,7 +14,14 @@ from pocketbayes.codec import prepare_directory
 from pocketbayes.commands.evaluate import in_precision
 from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.runs import write_text
-from pocketbayes.data import PICTURES, images_from_files, normalised, table_from_file, tracked
+from pocketbayes.data import (
+    PICTURES,
+    images_from_files,
+    normalised,
+    note_reshaped,
+    table_from_file,
+    tracked,
+)
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.layers import Description, describe
 from pocketbayes.prediction import (
@@ -72,16 +79,18 @@ def run_prediction(
         )
     generator = torch.Generator().manual_seed(options.seed)
     rows: list[dict[str, Any]] = []
+    reshaped: list[Path] = []
     chunks = list(_chunks(inputs, known))
     with in_precision(options.precision, device):
         for chunk in tracked(chunks, "predicting") if len(chunks) > 1 else chunks:
-            names, x = _prepared(chunk, known, options.skip_bad)
+            names, x = _prepared(chunk, known, options.skip_bad, reshaped)
             if names:
                 pred = predict(
                     model, x.to(device), options.num_samples, generator, options.estimator,
                     single=False,
                 )  # fmt: skip
                 rows += _rows(names, pred, known)
+    note_reshaped(reshaped, known.preprocess, sum(map(len, chunks)))
     if not rows:
         raise DataError("none of the inputs could be read")
     if options.csv is not None:
@@ -118,12 +127,14 @@ def _chunks(inputs: Sequence[Path], known: Description) -> Iterator[list[Path]]:
     yield from (files[i : i + size] for i in range(0, len(files), size))
 
 
-def _prepared(paths: list[Path], known: Description, skip_bad: bool) -> tuple[list[str], Tensor]:
+def _prepared(
+    paths: list[Path], known: Description, skip_bad: bool, reshaped: list[Path]
+) -> tuple[list[str], Tensor]:
     assert known.preprocess is not None
     if known.preprocess["kind"] == "table":
         x, labels = table_from_file(paths[0], known.preprocess)
         return labels, x
-    images, kept = images_from_files(paths, known.preprocess, skip_bad)
+    images, kept = images_from_files(paths, known.preprocess, skip_bad, reshaped)
     return [str(path) for path in kept], normalised(images, known.preprocess)
 
 

@@ -9,7 +9,7 @@ from pocketbayes.layers.bayesian import (
     estimator_of,
     set_estimator,
 )
-from pocketbayes.layers.checks import explained_failure, require_module, require_tensor
+from pocketbayes.layers.checks import require_module
 from pocketbayes.layers.conversion import (
     adopt_posteriors_,
     bayesianize_,
@@ -34,6 +34,19 @@ from pocketbayes.layers.description import (
 )
 from pocketbayes.layers.ensembles import Ensemble, members_of
 from pocketbayes.layers.estimators import ESTIMATORS
+from pocketbayes.layers.inputs import (
+    Inputs,
+    called,
+    explained_failure,
+    mapped,
+    moved,
+    named_tensors,
+    num_dims,
+    num_examples,
+    parts_of,
+    run,
+    tensors_of,
+)
 from pocketbayes.layers.modes import dropout_modules, restored_mode
 from pocketbayes.layers.selection import library_type
 
@@ -44,6 +57,7 @@ __all__ = [
     "BayesianModule",
     "Description",
     "Ensemble",
+    "Inputs",
     "LinearLayer",
     "add_noise_parameter",
     "adopt_posteriors_",
@@ -51,6 +65,7 @@ __all__ = [
     "audit",
     "bayesian_modules",
     "bayesianize_",
+    "called",
     "describe",
     "drawing_by",
     "dropout_modules",
@@ -60,17 +75,24 @@ __all__ = [
     "home",
     "is_description",
     "library_type",
+    "mapped",
     "members_of",
+    "moved",
     "named_posteriors",
+    "named_tensors",
     "noise_parameters",
+    "num_dims",
+    "num_examples",
     "owners_of",
+    "parts_of",
     "replace_posterior",
     "require_module",
     "require_parameters",
-    "require_tensor",
     "restored_mode",
+    "run",
     "set_description",
     "set_estimator",
+    "tensors_of",
     "unwrapped",
     "update_description",
 ]

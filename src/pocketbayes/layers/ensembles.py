@@ -1,9 +1,10 @@
 """Several networks that predict as one."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pocketbayes.layers.description import (
     add_noise_parameter,
@@ -32,10 +33,10 @@ class Ensemble(nn.Module):
             add_noise_parameter(self, tuple(known.shape[1:]), name)
             noise_parameters(self)[name].data.copy_(known.mul(2).exp().mean(0).log() / 2)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of one member, chosen at random."""
         chosen = int(torch.randint(len(self.members), ()))
-        return self.members[chosen](x)  # type: ignore[no-any-return]
+        return self.members[chosen](*args, **kwargs)
 
 
 def members_of(model: nn.Module) -> list[nn.Module]:

@@ -1,9 +1,9 @@
 """Each likelihood, and the loss that training minimises (the negative ELBO)."""
 
 from pocketbayes.likelihoods.base import Likelihood, ValueLikelihood, matched_target
-from pocketbayes.likelihoods.categorical import MASKED
 from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
 from pocketbayes.likelihoods.elbo import Objective, kl, total_kl
+from pocketbayes.likelihoods.labels import MASKED
 from pocketbayes.likelihoods.table import (
     LIKELIHOODS,
     learned_for,

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from pocketbayes.errors import DataError
 from pocketbayes.likelihoods.base import Learned, Likelihood, at_least_float32
-
-MASKED = -100  # a label that does not count, as in torch
+from pocketbayes.likelihoods.labels import MASKED, wrong_label
 
 
 class Categorical(Likelihood):
@@ -32,14 +31,7 @@ class Categorical(Likelihood):
 
     def complaint(self, output: Tensor, target: Tensor) -> str | None:
         """The first label that is no class."""
-        wrong = target[~_is_class(target, output) & (target != MASKED)]
-        if not len(wrong):
-            return None
-        classes = output.shape[1]
-        return (
-            f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
-            f"so labels must be 0 to {classes - 1}, or {MASKED} where none counts"
-        )
+        return wrong_label(target, output.shape[1])
 
 
 def _is_class(labels: Tensor, logits: Tensor) -> Tensor:

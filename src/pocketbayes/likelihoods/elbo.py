@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import home, named_posteriors, require_module, require_tensor
+from pocketbayes.layers import Inputs, home, named_posteriors, require_module, run
 from pocketbayes.likelihoods.table import LIKELIHOODS
 from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
 
@@ -59,11 +59,11 @@ class Objective(nn.Module):
             if isinstance(posterior, Shared):
                 _ = posterior.count  # made here, not inside compiled code
 
-    def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Inputs, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
         for codebook in self.codebooks:
             codebook.begin_pass()
-        output = require_tensor(self.model(x))
+        output = run(self.model, x)
         learned = {name: getattr(self.homes[0], name) for name in self.likelihood.learned}
         nll, score = self.likelihood.nll(output, y, learned)
         divergence = total_kl(self.posteriors)

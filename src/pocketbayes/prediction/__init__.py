@@ -2,7 +2,8 @@
 
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
-from pocketbayes.prediction.inputs import input_batches, unpack
+from pocketbayes.prediction.faults import fault_in_numbers
+from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
@@ -24,6 +25,8 @@ __all__ = [
     "drawing",
     "draws_of",
     "evaluate",
+    "fault_in_numbers",
+    "float_dtype",
     "input_batches",
     "networks_to_run",
     "predict",

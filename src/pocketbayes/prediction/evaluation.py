@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import estimator_of, named_posteriors
+from pocketbayes.layers import estimator_of, named_posteriors, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of
 from pocketbayes.prediction import metrics
-from pocketbayes.prediction.inputs import unpack
+from pocketbayes.prediction.faults import require_finite
+from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import ClassPrediction, Prediction
 from pocketbayes.prediction.scoring import scored
@@ -94,11 +95,11 @@ def evaluate(
     average: str = "probs",
     likelihood: str | None = None,
 ) -> Record:
-    """Measures the model on a loader of (input, target) batches.
+    """Measures the model on a loader of batches, which are as in `fit`.
 
     Args:
         model: a Bayesian model; its likelihood decides between classification and regression.
-        loader: yields (input, target). Never choose settings by the test set's record.
+        loader: yields inputs and targets. Never choose settings by the test set's record.
         num_samples: draws per prediction.
         ood_loader: inputs (or pairs) from elsewhere, which the model should be unsure about.
         generator: makes the record reproducible; see `predict`, as for the other arguments.
@@ -140,11 +141,13 @@ def answered(
     begin = time.perf_counter()
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
-    predictions, targets = list[Any](), list[Tensor]()
+    predictions, targets, rows = list[Any](), list[Tensor](), 0
     for batch in loader:
-        x, y = unpack(batch, "the loader")
+        x, y = unpack(batch, "the loader", float_dtype(model))
+        require_finite([*named_tensors(x), ("the target", y)], "the loader", rows)
+        rows += len(y)
         predictions.append(
-            predict(model, x, num_samples, batch_size=len(x), single=False, **options)
+            predict(model, x, num_samples, batch_size=num_examples(x), single=False, **options)
         )
         targets.append(y.to(next(model.parameters()).device))
     if not predictions:

@@ -15,19 +15,22 @@ from pocketbayes.errors import (
     require_choice,
     require_count,
     require_number,
+    require_truth,
 )
 from pocketbayes.layers import (
     Ensemble,
+    Inputs,
     explained_failure,
+    moved,
     require_module,
-    require_tensor,
     restored_mode,
+    run,
     update_description,
 )
 from pocketbayes.likelihoods import LIKELIHOODS, Objective, learned_of, start_learned_
 from pocketbayes.methods import DeepEnsemble, MeanField, Method, StartContext, agree_on_state
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
-from pocketbayes.prediction import unpack
+from pocketbayes.prediction import float_dtype, unpack
 from pocketbayes.training.batch_norm import (
     average_batch_norms_,
     refresh_norms_,
@@ -39,12 +42,12 @@ from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
     launched_fabric,
-    peak_memory,
     tuned_convolutions,
 )
 from pocketbayes.training.gradients import mean_sizes
 from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
-from pocketbayes.training.run import Run, Settings
+from pocketbayes.training.run import Run
+from pocketbayes.training.settings import Settings
 
 
 def fit(
@@ -64,6 +67,8 @@ def fit(
     device: str = "auto",
     progress: bool = True,
     checkpoint_minutes: float = 10.0,
+    keep_best: bool = False,
+    patience: int | None = None,
 ) -> FitResult:
     """Trains a Bayesian model by variational inference, in place.
 
@@ -74,14 +79,17 @@ def fit(
 
     Args:
         model: the result of `bayesianize_`.
-        train_loader: a DataLoader (or list) of (input, target) batches.
+        train_loader: a DataLoader (or list) of batches: (input, target); several inputs as
+            (a, b, ..., target) or ((a, b), target); or dicts with the target under "labels",
+            "label", "target", "targets" or "y" and the inputs of `forward` by name. Each is a
+            tensor or a NumPy array. A network may return an object or dict with "logits".
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
         epochs: passes over the data; 0 only gives the method's posteriors to the weights.
         likelihood: "categorical" (targets are class numbers; -100 does not count), "gaussian"
             (real targets, standardise them; the noise is learned, one std per output),
             "heteroscedastic", "student-t", "poisson", "negative-binomial" or "bernoulli": see
             docs/likelihoods.md.
-        val_loader: evaluated after each epoch with 10 samples; only logged.
+        val_loader: evaluated after each epoch with 10 samples; only logged, unless keep_best.
         seed: determines order, augmentation and noise. Global generators are left as they were.
         dataset_size: N, for a loader that does not know it.
         out: directory for `checkpoint.pt` and `history.jsonl`.
@@ -92,14 +100,22 @@ def fit(
         device: "cpu", "cuda", or "auto".
         progress: show a progress bar on stderr.
         checkpoint_minutes: time between checkpoints; there is one at the end in any case.
+        keep_best: the model ends as it was after the epoch of least NLL on `val_loader`, batch
+            norms and noise included. While the KL's weight rises (`warmup`), networks are of
+            another objective, which hardly regularises and so looks good early on: only epochs
+            that begin with the whole weight are compared, or all if none does. Stages and
+            members of an ensemble keep the best of their own.
+        patience: with keep_best, stop after so many epochs without a better one.
 
     Returns:
         `FitResult`: `.model`, and `.history`, a dict per epoch with loss, nll, kl (nats),
-        accuracy (or rmse), examples_per_second, beta, lr and, with a val_loader, val_*.
+        accuracy (or rmse), examples_per_second, beta, lr and, with a val_loader, val_*; with
+        keep_best also `.best_epoch`, and `best_epoch` so far in each row.
 
     Raises:
         TrainingError: the loss became NaN or infinite; says at which step and in which layer.
-        DataError: the loader yields something else than pairs of tensors, or nothing.
+        DataError: the loader yields no such batches, or nothing; or the loss is not finite since
+            an input or target is not, or a label is no class: says which row of which batch.
         KeyboardInterrupt: after Ctrl-C, once the step is finished and the checkpoint written.
 
     Example:
@@ -118,11 +134,12 @@ def fit(
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
-    _require_many_passes(val_loader)
+    _require_validation(val_loader, keep_best, patience)
     fit_one = partial(
         fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
         dataset_size=dataset_size, precision=precision, compile=compile, device=device,
-        progress=progress, checkpoint_minutes=checkpoint_minutes,
+        progress=progress, checkpoint_minutes=checkpoint_minutes, keep_best=keep_best,
+        patience=patience,
     )  # fmt: skip
     if isinstance(method, DeepEnsemble):
         fit_one = partial(fit_one, method=method.member(), epochs=epochs)
@@ -133,7 +150,8 @@ def fit(
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
-    settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
+    settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
+                        keep_best, patience)  # fmt: skip
     with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
         model.to(fabric.device).train()
         if fabric.device.type == "cuda":
@@ -142,9 +160,8 @@ def fit(
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
         memory = _begin(fabric, model, train_loader, settings)
-        run = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
-        run.train(progress)
-        return FitResult(model, run.at.history, run.at.seconds, peak_memory(fabric.device))
+        whole = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
+        return whole.train(progress)
 
 
 def _require_single(model: nn.Module) -> None:
@@ -153,7 +170,20 @@ def _require_single(model: nn.Module) -> None:
         raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
 
 
-def _require_many_passes(val_loader: Iterable[Any] | None) -> None:
+def _require_validation(
+    val_loader: Iterable[Any] | None, keep_best: bool, patience: int | None
+) -> None:
+    """An error unless there is validation data for what is asked of it, in every epoch."""
+    require_truth(keep_best, "keep_best")
+    if patience is not None:
+        require_count(patience, "patience")
+        if not keep_best:
+            raise PocketBayesError("patience counts epochs since the best one: add keep_best=True")
+    if keep_best and val_loader is None:
+        raise PocketBayesError(
+            "keep_best=True chooses the epoch by validation data: pass val_loader=, a part of the "
+            "training data that is held back, never the test set"
+        )
     if isinstance(val_loader, Iterator):
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
@@ -165,10 +195,9 @@ def _begin(
 ) -> dict[str, Tensor]:
     """Lets the method look at the data before the first step; returns what it keeps."""
 
-    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        batches = Batches(
-            loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
-        )
+    def pairs() -> Iterator[tuple[Inputs, Tensor]]:
+        place = fabric.global_rank, fabric.world_size, fabric.device
+        batches = Batches(loader, settings.seed, *place, float_dtype(model))
         return ((x, y) for _, x, y in batches.epoch(0))
 
     def mean_gradients() -> dict[str, Tensor]:
@@ -219,9 +248,9 @@ def _start_noise(
     batch = next(iter(loader), None)
     if batch is None:
         raise DataError("the training loader is empty: it yielded no batch")
-    x, y = unpack(batch, "the training loader")
+    x, y = unpack(batch, "the training loader", float_dtype(model))
     model.eval()
     with explained_failure(x):
-        output = require_tensor(model(x.to(device)))
+        output = run(model, moved(x, device))
     model.train()
     start_learned_(model, LIKELIHOODS[likelihood], output, y.to(device))

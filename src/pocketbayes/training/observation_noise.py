@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import describe, noise_parameters, update_description
+from pocketbayes.layers import describe, moved, noise_parameters, update_description
 from pocketbayes.likelihoods import (
     Likelihood,
     learned_for,
@@ -17,7 +17,7 @@ from pocketbayes.likelihoods import (
     set_learned_,
 )
 from pocketbayes.methods import averaged
-from pocketbayes.prediction import drawing, draws_of, networks_to_run, unpack
+from pocketbayes.prediction import drawing, draws_of, float_dtype, networks_to_run, unpack
 from pocketbayes.training.batch_norm import require_refreshable
 
 _DRAWS = 8  # for each batch: those of whole weights are the same for all its examples
@@ -49,8 +49,8 @@ def refresh_noise_(
 
     Args:
         model: a Bayesian model, or an ensemble.
-        loader: training data, as pairs (input, target); other data of the same kind if the network
-            knows these by heart.
+        loader: training data, in batches as `fit` takes them; other data of the same kind if the
+            network knows these by heart.
         batches: how many to read at most.
         generator: makes the draws repeat; global generators are then left as they were.
         estimator: as in `predict`; None: as trained.
@@ -117,8 +117,8 @@ def _outputs_and_targets(
     """(S, N, ...) outputs of all networks, and the targets, batch by batch."""
     device = next(model.parameters()).device
     for batch in batches:
-        x, y = unpack(batch, "the loader")
-        draws, target = draws_of(networks, x.to(device)), y.to(device)
+        x, y = unpack(batch, "the loader", float_dtype(model))
+        draws, target = draws_of(networks, moved(x, device)), y.to(device)
         if learned_of(model, likelihood) is not None:
             learned_for(model, likelihood, draws)
         likelihood.require_possible(draws[0], target)
