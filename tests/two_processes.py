@@ -117,6 +117,32 @@ def noise(folder: Path) -> dict:
     return dict(model.state_dict()) | {"error": error.detach()}
 
 
+class Added(nn.Module):
+    """Two inputs by name, an output with logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(20, 3), nn.BatchNorm1d(3), nn.Linear(20, 3)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> dict:
+        return {"logits": self.norm(self.first(left)) + self.second(right)}
+
+
+def best(folder: Path) -> dict:
+    """A run on dicts, ended early and with its best epoch: all that the model holds."""
+    x = torch.randn(96, 20, generator=torch.Generator().manual_seed(0))
+    rows = [{"left": a, "right": -a, "labels": a[:3].argmax()} for a in x]
+    torch.manual_seed(RANK)
+    model = pb.bayesianize_(Added(), estimator="weight")
+    val = [{"left": x[:40], "right": x[40:80], "labels": torch.arange(40) % 3}]  # of no use
+    options = {"val_loader": val, "keep_best": True, "patience": 3, "epochs": 20}
+    method = pb.MeanField(lr=3e-2, warmup=0.1)
+    loader = DataLoader(rows, batch_size=8, shuffle=True)
+    result = pb.fit(model, loader, method, **options, progress=False, device="cpu")
+    counted = {"epochs": torch.tensor(len(result.history)), "best": torch.tensor(result.best_epoch)}
+    return dict(model.state_dict()) | counted
+
+
 def command(folder: Path, *words: str) -> dict:
     """The command line in each process, as it starts itself there."""
     sys.argv = ["pocketbayes", *words, "--processes", "2"]
@@ -137,6 +163,7 @@ JOBS = {
     "shared": (shared,),
     "norms": (norms,),
     "noise": (noise,),
+    "best": (best,),
     "parent": (command, *TRAIN, "--epochs", "2", "--out", "parent"),
     "child": (command, *TRAIN, "--epochs", "1", "--out", "child", "--parent", "parent",
               "--method", "sharing", "--components", "20"),

@@ -28,6 +28,7 @@ _HOME = {
     "FileSummary": "codec",
     "FitResult": "training",
     "FormatError": "errors",
+    "LabelPrediction": "prediction",
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.prediction import (
         ClassPrediction,
+        LabelPrediction,
         Prediction,
         Record,
         ValuePrediction,

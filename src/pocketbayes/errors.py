@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -78,7 +78,7 @@ def require_truth(value: object, name: str) -> bool:
     return value
 
 
-def require_choice(value: object, name: str, choices: tuple[str, ...]) -> str:
+def require_choice(value: object, name: str, choices: Collection[str]) -> str:
     """Returns `value` if it is one of `choices`, or lists them."""
     if not isinstance(value, str) or value not in choices:
         raise PocketBayesError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

@@ -156,6 +156,50 @@ def test_predict_images(work, quick):
     assert rows[0]["probability"] == pytest.approx(float(want.confidence[0]), abs=1e-6)
 
 
+def test_pictures_of_other_proportions_are_cut_and_said_once(work, quick, monkeypatch):
+    monkeypatch.setattr("pocketbayes.commands.predict._CHUNK", 1)
+    digit = np.asarray(Image.open(work / "digit0.png"))
+    for name in ("wide0.png", "wide1.png"):
+        Image.fromarray(np.pad(digit, ((0, 0), (4, 4)))).save(work / name)
+    done = quick("predict", "run", "digit0.png", "wide0.png", "wide1.png", "--json")
+    assert done.stderr.count("note:") == 1
+    assert "2 of 3 pictures" in done.stderr
+    assert "cut to their middle, wide0.png among them" in done.stderr
+    by_mean = ["--estimator", "mean", "--json"]
+    rows = json.loads(quick("predict", "run", "digit0.png", "wide0.png", *by_mean).stdout)
+    one, two = (row["probability"] for row in rows["predictions"])
+    assert one == pytest.approx(two, abs=1e-6)
+
+
+def test_models_from_before_cutting_are_known_again(work, quick):
+    """A parent whose file says nothing of other proportions was prepared alike."""
+    model = pb.load(work / "run" / "model.pocket")
+    facts = dict(describe(model).preprocess)
+    assert facts.pop("resize") == "crop"
+    update_description(model, preprocess=facts)
+    pb.save(model, work / "old.pocket")
+    words = ["train", "--data", "digits", "--model", "mlp", *TINY]
+    quick(*words, "--parent", "old.pocket", "--out", "from-old")
+    update_description(model, preprocess=facts | {"mean": [0.1]})
+    pb.save(model, work / "other.pocket")
+    done = quick(*words, "--parent", "other.pocket", "--out", "from-other", code=2)
+    assert "prepared otherwise" in done.stderr
+
+
+def test_the_best_epoch_is_kept(work, quick):
+    words = ["train", "--data", "digits", "--model", "mlp", *TINY, "--epochs", "6", "--lr", "0.1"]
+    quick(*words, "--keep-best", "--patience", "4", "--out", "best")
+    metrics = json.loads((work / "best" / "metrics.json").read_text())
+    rows = [json.loads(row) for row in (work / "best" / "history.jsonl").read_text().splitlines()]
+    best = metrics["train"]["best_epoch"]
+    assert best == rows[-1]["best_epoch"] > 3  # after the warm-up
+    assert metrics["train"]["nll"] == rows[best - 1]["nll"]
+    held = json.loads(quick("evaluate", "best", "--split", "validation", "--json").stdout)
+    assert held["nll"] == pytest.approx(metrics["validation"]["nll"], abs=1e-6)
+    assert "--validation 0" in quick(*words, "--keep-best", "--validation", "0", code=2).stderr
+    assert "say --keep-best" in quick(*words, "--patience", "3", code=2).stderr
+
+
 def test_a_corrupt_image_is_named_and_skipped_only_on_demand(work, quick):
     done = quick("predict", "run", "digit0.png", "bad.png", code=1)
     assert "bad.png" in done.stderr

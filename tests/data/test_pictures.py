@@ -164,8 +164,47 @@ def test_broken_pictures_are_named_or_skipped(tmp_path, kind, capsys):
 
 def test_a_very_long_picture_is_refused_before_it_becomes_a_huge_one(tmp_path):
     path = saved(tmp_path / "long.png", pixels(1, 60_000))
-    with pytest.raises(pb.DataError, match=r"long\.png is 60000 x 1 .* too long"):
-        read(path, form(1, 64, 64, resize="crop"))
+    for rule in ("crop", "stretch"):
+        with pytest.raises(pb.DataError, match=r"long\.png is 60000 x 1 .* too long"):
+            read(path, form(1, 64, 64, resize=rule))
+
+
+@pytest.mark.parametrize(("width", "refused"), [(64, False), (65, True)])
+def test_eight_times_the_proportions_is_the_most(tmp_path, width, refused):
+    path = saved(tmp_path / "wide.png", pixels(8, width))
+    images, _ = images_from_files([path], form(resize="crop"), skip_bad=True)
+    assert len(images) == (0 if refused else 1)
+
+
+def test_pictures_of_other_proportions_are_said_once(tmp_path, capsys):
+    shapes = {"same": (8, 8), "larger": (16, 16), "wide": (8, 12), "tall": (13, 8)}
+    paths = [saved(tmp_path / f"{name}.png", pixels(*shape)) for name, shape in shapes.items()]
+    for rule, done in {"crop": "cut to their middle", "stretch": "stretched"}.items():
+        images_from_files(paths, form(resize=rule))
+        note = capsys.readouterr().err
+        assert note.count("note:") == 1
+        assert (
+            f"2 of 4 pictures have other proportions than the model's 8 x 8 and are {done}" in note
+        )
+        assert "wide.png" in note
+    gathered = []
+    images_from_files(paths, form(), reshaped=gathered)
+    assert gathered == paths[2:]
+    images_from_files(paths[:2], form())
+    assert capsys.readouterr().err == ""
+
+
+def test_the_middle_is_what_is_cut_out(tmp_path):
+    wide = np.zeros((8, 24), np.uint8)
+    wide[:, 8:16] = 200
+    path = saved(tmp_path / "wide.png", wide)
+    assert (read(path, form(resize="crop")) == 200).all()
+    assert read(path, form()).float().mean() < 100  # an older model's: stretched
+
+
+def test_every_data_set_asks_for_cutting():
+    for name in ("digits", "photo-patches"):
+        assert open_dataset(name, "test").preprocess["resize"] == "crop"
 
 
 def test_a_missing_picture_and_a_model_of_four_channels(tmp_path):

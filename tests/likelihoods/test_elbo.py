@@ -9,8 +9,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import pocketbayes as pb
-from pocketbayes.likelihoods.categorical import categorical_nll
-from pocketbayes.likelihoods.gaussian import gaussian_nll, matched_target
+from pocketbayes.likelihoods import LIKELIHOODS, matched_target
 
 
 def test_kl_of_a_model_is_the_sum_in_float64_to_1e6():
@@ -43,18 +42,18 @@ def test_warm_up_rises_from_zero_to_beta_and_stays(progress, warmup, beta):
 
 def test_categorical_likelihood():
     logits, labels = torch.randn(6, 4, 3), torch.randint(4, (6, 3))
-    nll, accuracy = categorical_nll(logits, labels)
+    nll, accuracy = LIKELIHOODS["categorical"].nll(logits, labels, {})
     torch.testing.assert_close(nll, F.cross_entropy(logits, labels, reduction="sum") / 6)
     assert accuracy == (logits.argmax(1) == labels).float().mean()
     for wrong in (-1, 4):
         labels[2, 1] = wrong
-        assert categorical_nll(logits, labels)[0].isnan()
+        assert LIKELIHOODS["categorical"].nll(logits, labels, {})[0].isnan()
 
 
 def test_gaussian_likelihood():
     output, target = torch.randn(6, 2), torch.randn(6, 2)
     log_std = torch.tensor([0.3, -1.0])
-    nll, squared = gaussian_nll(output, target, log_std)
+    nll, squared = LIKELIHOODS["gaussian"].nll(output, target, {"noise_log_std": log_std})
     want = -Normal(output, log_std.exp()).log_prob(target).sum(1).mean()
     torch.testing.assert_close(nll, want)
     torch.testing.assert_close(squared, F.mse_loss(output, target))
@@ -76,4 +75,4 @@ def test_a_flat_target_goes_with_a_column_and_nothing_broadcasts():
 )
 def test_wrong_labels(logits, labels, message):
     with pytest.raises(pb.DataError, match=message):
-        categorical_nll(logits, labels)
+        LIKELIHOODS["categorical"].nll(logits, labels, {})

@@ -117,11 +117,3 @@ def test_tiny_inputs_do_not_break():
     assert metrics.negative_log_likelihood(probs, labels) == pytest.approx(87.3, abs=0.1)
     assert metrics.expected_calibration_error(probs, labels) == 1
     assert math.isfinite(metrics.marginal_calibration_error(probs, labels))
-
-
-def test_mixture_density():
-    samples, target = torch.randn(7, 5, 2), torch.randn(5, 2)
-    noise = torch.tensor([0.3, 0.8]).expand(5, 2)
-    each = torch.distributions.Normal(samples, noise.sqrt()).log_prob(target).sum(2)
-    want = each.exp().mean(0).log()
-    torch.testing.assert_close(metrics.mixture_log_density(samples, noise, target), want)

@@ -119,8 +119,8 @@ def test_one_example_and_no_other_data_make_a_page(classifier):
 
 def test_answers_of_one_example_are_arrays(classifier):
     torch.manual_seed(0)
-    model = pb.bayesianize_(torch.nn.Linear(3, 1))
-    found = answered(model, [(torch.randn(1, 3), torch.zeros(1))], 5, likelihood="gaussian")
+    model = pb.bayesianize_(torch.nn.Linear(3, 2))
+    found = answered(model, [(torch.randn(1, 3), torch.zeros(1))], 5, likelihood="heteroscedastic")
     values, _ = answers_of(found, (1.0, 2.0))
     assert values.mean.shape == values.low.shape == values.rank.shape == values.truth.shape == (1,)
     assert values.truth == pytest.approx([1.0])

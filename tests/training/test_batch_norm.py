@@ -183,7 +183,7 @@ NAN = torch.full((8, 12), float("nan"))
         ([inputs(32), torch.full((8, 12), float("inf"))], "NaN or infinite"),
         ([inputs(32), inputs(32)[:, :5]], "shape"),
         ([inputs(1)], "shape"),
-        ([{"x": inputs(8)}], "dict"),
+        ([{"x": inputs(8)}], "unexpected keyword argument 'x'"),
         (7, "int"),
     ],
 )

@@ -56,6 +56,38 @@ def network():
     )  # fmt: skip
 
 
+class Named(nn.Module):
+    """Two inputs by name, an output with logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.shift = network(), nn.Linear(2, 3)
+
+    def forward(self, image, place):
+        return {"logits": self.net(image) + self.shift(place)}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_dicts_and_the_best_epoch(compiled):
+    images, labels = data().tensors
+    rows = [
+        {"image": x, "place": x[0, 0, :2], "labels": y} for x, y in zip(images, labels, strict=True)
+    ]
+    model = pb.bayesianize_(Named(), estimator="weight")
+    val = [{"image": images[:100].numpy(), "place": images[:100, 0, 0, :2], "labels": labels[:100]}]
+    result = pb.fit(
+        model, DataLoader(rows, 60, shuffle=True), pb.MeanField(lr=3e-2), epochs=6,
+        val_loader=val, keep_best=True, compile=compiled, progress=False, precision="fp32",
+    )  # fmt: skip
+    best = result.history[result.best_epoch - 1]
+    generator = torch.Generator().manual_seed(0)
+    found = pb.evaluate(model, val, num_samples=10, generator=generator)
+    assert found.nll == pytest.approx(best["val_nll"], rel=1e-4)
+    broken = torch.tensor([[0.0, 0.0], [0.0, float("nan")]], device="cuda")
+    with pytest.raises(pb.DataError, match="row 1 of input 'place'"):
+        pb.predict(model, {"image": images[:2], "place": broken})
+
+
 @pytest.mark.parametrize("options", [{}, {"precision": "fp32"}, {"compile": True}])
 def test_training_and_prediction(options):
     model = pb.bayesianize_(network())
@@ -87,7 +119,7 @@ def test_small_images_are_taken_more_at_a_time():
 def test_a_loss_that_is_not_finite_is_noticed_and_a_bad_label_named():
     bad = data()
     bad.tensors[1][30] = 9
-    with pytest.raises(pb.TrainingError, match="label 9 is out of range"):
+    with pytest.raises(pb.DataError, match="label 9 is out of range"):
         pb.fit(pb.bayesianize_(network()), [bad[:100]] * 12, epochs=2, progress=False)
 
 

@@ -103,6 +103,13 @@ def test_processes_agree_on_the_noise_of_a_regression(both):
     torch.testing.assert_close((2 * one["noise_log_std"]).exp(), one["error"])
 
 
+def test_processes_agree_on_the_best_epoch_of_a_run_on_dicts(both):
+    one, two = both("best")
+    for name, value in one.items():
+        assert torch.equal(value, two[name]), name
+    assert one["epochs"] == one["best"] + 3 < 20
+
+
 def test_the_command_shares_the_weights_of_a_parent(both, folder):
     """Of a network that two processes trained: see test_cli for how it starts them."""
     for name in ("parent", "child"):

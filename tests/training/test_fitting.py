@@ -304,7 +304,7 @@ def nan_at(step):
 
 
 def test_a_nan_in_the_data_is_named():
-    with pytest.raises(pb.TrainingError, match=r"not finite at step \d+ .*the input batch"):
+    with pytest.raises(pb.DataError, match=r"batch of step \d+ .* row \d+ of the input is not"):
         fit(model(), loader(nan_at(50)))
 
 
@@ -331,8 +331,10 @@ def test_a_layer_that_overflows_is_named(tmp_path):
 def test_a_label_out_of_range_is_named(wrong):
     data = blobs()
     data.tensors[1][60] = wrong
-    with pytest.raises(pb.TrainingError, match=f"label {wrong} is out of range: .* 3 outputs"):
+    with pytest.raises(pb.DataError, match=f"label {wrong} is out of range: .* 3 outputs") as error:
         fit(model(), loader(data))
+    assert "Labels count from 0" in str(error.value)
+    assert "learning rate" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +372,7 @@ def test_bad_data_and_models():
     with pytest.raises(pb.PocketBayesError, match="call bayesianize_"):
         fit(nn.Linear(2, 3))
     with pytest.raises(pb.DataError, match="a dict with keys"):
-        fit(model(), [{"x": torch.zeros(2, 2), "y": torch.zeros(2)}])
+        fit(model(), [{"x": torch.zeros(2, 2), "z": torch.zeros(2)}])
     with pytest.raises(pb.DataError, match="empty"):
         fit(model(), DataLoader(TensorDataset(torch.zeros(0, 2), torch.zeros(0))))
     with pytest.raises(pb.DataError, match="empty"):

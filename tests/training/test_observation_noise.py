@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pocketbayes as pb
 from pocketbayes.layers.description import add_noise_parameter, noise_log_std, update_description
 from pocketbayes.layers.ensembles import Ensemble
-from pocketbayes.likelihoods.gaussian import gaussian_nll
+from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.training.observation_noise import average_noise_
 
 
@@ -56,7 +56,7 @@ def test_it_is_where_the_likelihood_is_greatest():
     model, (x, y) = regression(estimator="mean"), data()
     pb.refresh_noise_(model, in_parts(x, y))
     noise = noise_log_std(model)
-    gaussian_nll(model.eval()(x), y, noise)[0].backward()
+    LIKELIHOODS["gaussian"].nll(model.eval()(x), y, {"noise_log_std": noise})[0].backward()
     torch.testing.assert_close(noise.grad, torch.zeros(2), atol=1e-5, rtol=0)
 
 

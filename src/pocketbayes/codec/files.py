@@ -23,7 +23,7 @@ from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number
 from pocketbayes.layers import (
-    NOISE,
+    NOISES,
     Description,
     Ensemble,
     add_noise_parameter,
@@ -215,8 +215,9 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> None:
     for home in {model, *members_of(model)}:
         set_description(home, header.model)
     for prefix, module in model.named_modules():
-        noise = f"{prefix}.{NOISE}".lstrip(".")
-        if has_description(module) and noise in header.state:
-            add_noise_parameter(module, file.specs[f"state/{noise}"].shape)
+        for name in NOISES if has_description(module) else ():
+            noise = f"{prefix}.{name}".lstrip(".")
+            if noise in header.state:
+                add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
     replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
     model.eval()

@@ -17,7 +17,13 @@ from pocketbayes.commands.compressed_runs import (
     write_compressed_run,
 )
 from pocketbayes.commands.flags import Flag, UsageError, as_usage_error, options_in, with_choices
-from pocketbayes.commands.opening import chosen_device, in_units, opened_data, opened_model
+from pocketbayes.commands.opening import (
+    chosen_device,
+    in_units,
+    opened_data,
+    opened_model,
+    prepared_alike,
+)
 from pocketbayes.commands.planning import Plan, resumed, train_flags
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import opened_parts
@@ -151,7 +157,7 @@ def _candidate_maker(
     train, validation = opened_parts(plan, device)
     assert validation is not None
     known = describe(model)
-    if known.preprocess is not None and known.preprocess != train.preprocess:
+    if not prepared_alike(known, train):
         raise PocketBayesError(
             f"the data is not what {run} was trained on: its preparation has other numbers; "
             "restore it, or say --root where it is"

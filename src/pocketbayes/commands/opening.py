@@ -28,12 +28,14 @@ from pocketbayes.data import (
 )
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.layers import Description, bayesianize_, describe, update_description
+from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import make_points_
 from pocketbayes.models import build_network
 from pocketbayes.training import DEVICES
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 NORMALISATIONS = ("data", "imagenet")
+_LENGTHS = ("rmse", "crps", "interval_score_90")  # in units of the target
 Dataset = ImageSet | TableSet
 
 
@@ -97,6 +99,18 @@ def with_cutout(dataset: Dataset) -> Dataset:
     return dataset.with_cutout()
 
 
+def prepared_alike(known: Description, dataset: Dataset) -> bool:
+    """Whether the data is prepared as the model's was, as far as the model says how.
+
+    What is done to pictures of another shape does not count: training data has none.
+    """
+    ours, theirs = (
+        {name: value for name, value in (facts or {}).items() if name != "resize"}
+        for facts in (known.preprocess, dataset.preprocess)
+    )
+    return not ours or ours == theirs
+
+
 def input_shape(preprocess: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input that was prepared so."""
     if preprocess["kind"] == "image":
@@ -126,7 +140,28 @@ def built_network(
 
 def num_outputs(dataset: Dataset) -> int:
     """How many outputs a network for this data has."""
-    return len(dataset.classes) if dataset.likelihood == "categorical" else 1
+    if dataset.likelihood == "categorical":
+        return len(dataset.classes)
+    return LIKELIHOODS[dataset.likelihood].outputs_per_target
+
+
+def with_likelihood(dataset: Dataset, name: str | None) -> Dataset:
+    """The data for this likelihood: counts and 0 or 1 as they are, not standardised."""
+    if name in (None, dataset.likelihood):
+        return dataset
+    if not isinstance(dataset, TableSet) or not dataset.targets.is_floating_point():
+        raise UsageError(
+            f"--likelihood {name} is for a table with a target of numbers; this data calls for "
+            f"{dataset.likelihood}: leave it out"
+        )
+    if name == "categorical":
+        raise UsageError("--likelihood categorical is for classes: say --task classification")
+    chosen = LIKELIHOODS[name]
+    chosen.require_possible(dataset.targets, dataset.targets)
+    target = dataset.preprocess["target"] | {"likelihood": name}
+    if not chosen.is_standardised:
+        target |= {"mean": 0.0, "std": 1.0}
+    return replace(dataset, preprocess=dataset.preprocess | {"target": target})
 
 
 def with_weights(net: nn.Module, path: Path) -> nn.Module:
@@ -196,7 +231,7 @@ def in_units(numbers: Mapping[str, Any], preprocess: Mapping[str, Any] | None) -
     """Numbers of a regression in the target's own units, not in standard deviations."""
     scale = (preprocess or {}).get("target", {}).get("std", 1.0)
     return {
-        name: value * scale if name == "rmse"
+        name: value * scale if name in _LENGTHS
         else value + math.log(scale) if name in ("nll", "loss")
         else value
         for name, value in numbers.items()
@@ -207,7 +242,8 @@ def _own_factory_net(path: Path, model: str) -> nn.Module:
     facts = described(path)
     if facts.preprocess is None:
         return cast(nn.Module, own_factory(model)())
-    outputs = len(facts.class_names) if facts.class_names else 1
+    told = LIKELIHOODS[facts.likelihood or "categorical"]
+    outputs = len(facts.class_names) if facts.class_names else told.outputs_per_target
     return built_network(model, facts.preprocess, outputs, {})
 
 

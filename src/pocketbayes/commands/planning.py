@@ -1,6 +1,6 @@
 """What a training run is to be: from options to a plan, or an error that says what is wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from pocketbayes.commands.runs import CONFIG, plain, read_run_config
 from pocketbayes.data import DATASETS
 from pocketbayes.errors import nearest, require_choice, require_count, require_number
 from pocketbayes.layers import ESTIMATORS
+from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import METHODS, Method
 from pocketbayes.models import MODELS
 from pocketbayes.training import DEVICES, PRECISIONS
 
-_PRIOR_STDS = {"categorical": 0.05, "gaussian": 0.3}
+_PRIOR_STDS = {"classes": 0.05, "labels": 0.05, "values": 0.3}
 _BETA_FOR_VALUES = 0.1
 _MAY_CHANGE = ("root", "device", "compile", "num_samples")
 _FILLED_IN = ("input_shape", "num_outputs", "split", "root", "like", "classes")
@@ -42,7 +43,11 @@ class TrainOptions:
         out: directory of the run; default runs/DATA-MODEL-METHOD.
         epochs: passes over the data; 0 stores what the method starts from.
         batch_size: examples per step and process; default 128, less for small data.
+        likelihood: how the numbers that a table is to predict are spread; default gaussian, or
+            categorical for classes
         validation: share of the training data held back, to log and to report.
+        keep_best: end with the model of the epoch of least NLL on the validation part.
+        patience: with --keep-best, stop after so many epochs without a better one.
         augment: crop and mirror images, as far as that suits the data.
         cutout: blank a square of half the side in each training image as well.
         normalize: data (the data set's own means and stds) or imagenet.
@@ -68,7 +73,10 @@ class TrainOptions:
     out: Path | None = None
     epochs: int = 100
     batch_size: int | None = None
+    likelihood: str | None = None
     validation: float = 0.1
+    keep_best: bool = False
+    patience: int | None = None
     augment: bool = True
     cutout: bool = False
     normalize: str = "data"
@@ -88,15 +96,21 @@ class TrainOptions:
         with as_usage_error():
             for name in ("epochs", "seed"):
                 require_count(getattr(self, name), f"--{name}", least=0)
-            for name in ("batch_size", "num_samples", "processes"):
+            for name in ("batch_size", "num_samples", "processes", "patience"):
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}")
             require_number(self.validation, "--validation", least=0, most=0.99)
             require_choice(self.device, "--device", DEVICES)
             require_choice(self.precision, "--precision", PRECISIONS)
             require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
+            if self.likelihood is not None:
+                require_choice(self.likelihood, "--likelihood", LIKELIHOODS)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
+        if self.keep_best and self.validation == 0:
+            raise UsageError("--keep-best chooses by the validation part, --validation 0 has none")
+        if self.patience is not None and not self.keep_best:
+            raise UsageError("--patience counts epochs since the best one: say --keep-best, too")
         if self.cutout and not self.augment:
             raise UsageError("--cutout changes training images, --no-augment forbids it")
         if self.parent is not None:
@@ -125,11 +139,12 @@ class Plan:
         regressions came out far too narrow.
         """
         options, method = self.options, self.method
-        wide = _PRIOR_STDS[likelihood]
+        kind = LIKELIHOODS[likelihood].kind
+        wide = _PRIOR_STDS[kind]
         if options.prior_std is None and options.parent is None:
             options = replace(options, prior_std=wide)
         colder = getattr(method, "beta", _BETA_FOR_VALUES) < _BETA_FOR_VALUES
-        if likelihood == "gaussian" and colder and "beta" not in self.given:
+        if kind == "values" and colder and "beta" not in self.given:
             method = replace(method, beta=_BETA_FOR_VALUES)  # type: ignore[call-arg]
         return replace(self, options=options, method=method)
 
@@ -149,7 +164,13 @@ def train_flags() -> dict[str, Flag]:
             *data_flag_groups(),
         ]
     )
-    for name, table in (("data", DATASETS), ("model", MODELS), ("method", METHODS)):
+    tables: dict[str, Iterable[str]] = {
+        "data": DATASETS,
+        "model": MODELS,
+        "method": METHODS,
+        "likelihood": LIKELIHOODS,
+    }
+    for name, table in tables.items():
         found[name] = with_choices(found[name], table)
     return found
 
@@ -172,6 +193,8 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
     dataset = options_in(DATASETS[options.data], skip=_FILLED_IN)
     with as_usage_error():
         method = kind(**take(rest, options_in(kind)))
+    if options.likelihood not in (None, "categorical") and "task" in dataset:
+        rest.setdefault("task", "regression")  # or few different counts would be classes
     plan = Plan(options, method, take(rest, network), take(rest, dataset), given=frozenset(given))
     require_all_taken(rest, flags)
     for name, flag in dataset.items():
@@ -198,7 +221,7 @@ def with_parents_choices(given: Mapping[str, Any], flags: Mapping[str, Flag]) ->
     data, model = known.get("data"), known.get("model", "")
     if data in DATASETS and given.get("data", data) == data:
         options = options_in(DATASETS[data], skip=_FILLED_IN)
-        taken |= take(known, ("data", "root", "validation", "normalize", *options))
+        taken |= take(known, ("data", "root", "validation", "normalize", "likelihood", *options))
     if ":" in model and "model" not in given:
         raise UsageError(f"{parent} holds a network of your own: say --model {model}")
     if model in MODELS and given.get("model", model) == model:

@@ -14,10 +14,24 @@ from pocketbayes.codec import prepare_directory
 from pocketbayes.commands.evaluate import in_precision
 from pocketbayes.commands.opening import chosen_device, opened_model
 from pocketbayes.commands.runs import write_text
-from pocketbayes.data import PICTURES, images_from_files, normalised, table_from_file, tracked
+from pocketbayes.data import (
+    PICTURES,
+    images_from_files,
+    normalised,
+    note_reshaped,
+    table_from_file,
+    tracked,
+)
 from pocketbayes.errors import DataError, FormatError, PocketBayesError
 from pocketbayes.layers import Description, describe
-from pocketbayes.prediction import ClassPrediction, Prediction, ValuePrediction, predict, why_unsure
+from pocketbayes.prediction import (
+    ClassPrediction,
+    LabelPrediction,
+    Prediction,
+    ValuePrediction,
+    predict,
+    why_unsure,
+)
 
 TABLES = (".csv", ".txt", ".parquet", ".pq")
 CONFIDENCE_THRESHOLD = 0.9
@@ -65,16 +79,18 @@ def run_prediction(
         )
     generator = torch.Generator().manual_seed(options.seed)
     rows: list[dict[str, Any]] = []
+    reshaped: list[Path] = []
     chunks = list(_chunks(inputs, known))
     with in_precision(options.precision, device):
         for chunk in tracked(chunks, "predicting") if len(chunks) > 1 else chunks:
-            names, x = _prepared(chunk, known, options.skip_bad)
+            names, x = _prepared(chunk, known, options.skip_bad, reshaped)
             if names:
                 pred = predict(
                     model, x.to(device), options.num_samples, generator, options.estimator,
                     single=False,
                 )  # fmt: skip
                 rows += _rows(names, pred, known)
+    note_reshaped(reshaped, known.preprocess, sum(map(len, chunks)))
     if not rows:
         raise DataError("none of the inputs could be read")
     if options.csv is not None:
@@ -111,12 +127,14 @@ def _chunks(inputs: Sequence[Path], known: Description) -> Iterator[list[Path]]:
     yield from (files[i : i + size] for i in range(0, len(files), size))
 
 
-def _prepared(paths: list[Path], known: Description, skip_bad: bool) -> tuple[list[str], Tensor]:
+def _prepared(
+    paths: list[Path], known: Description, skip_bad: bool, reshaped: list[Path]
+) -> tuple[list[str], Tensor]:
     assert known.preprocess is not None
     if known.preprocess["kind"] == "table":
         x, labels = table_from_file(paths[0], known.preprocess)
         return labels, x
-    images, kept = images_from_files(paths, known.preprocess, skip_bad)
+    images, kept = images_from_files(paths, known.preprocess, skip_bad, reshaped)
     return [str(path) for path in kept], normalised(images, known.preprocess)
 
 
@@ -128,6 +146,8 @@ def _rows(names: list[str], pred: Prediction, known: Description) -> list[dict[s
                 f"the model has {count} outputs but the names of {len(known.class_names)} classes"
             )
         return [_class_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
+    if isinstance(pred, LabelPrediction):
+        return [_label_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
     assert isinstance(pred, ValuePrediction)
     target = (known.preprocess or {}).get("target", {})
     return _value_rows(names, pred, target.get("mean", 0.0), target.get("std", 1.0))
@@ -149,6 +169,24 @@ def _class_row(
         "entropy": float(pred.entropy[i]),
         "aleatoric": aleatoric,
         "epistemic": epistemic,
+    }
+
+
+def _label_row(
+    name: str, i: int, pred: LabelPrediction, labels: tuple[str, ...] | None
+) -> dict[str, Any]:
+    """The probability of each label; entropies are sums over labels."""
+    probs = pred.probs[i].flatten().tolist()
+    is_sure = bool((pred.confidence[i] >= CONFIDENCE_THRESHOLD).all())
+    parts = ("entropy", "aleatoric", "epistemic")
+    sums = {part: float(getattr(pred, part)[i].sum()) for part in parts}
+    named = labels if labels and len(labels) == len(probs) else range(len(probs))
+    return {
+        "input": name,
+        **{f"p({label})": p for label, p in zip(named, probs, strict=True)},
+        "sure": is_sure,
+        "why_not": "" if is_sure else why_unsure(sums["aleatoric"], sums["epistemic"], pred),
+        **sums,
     }
 
 

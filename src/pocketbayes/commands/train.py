@@ -20,7 +20,9 @@ from pocketbayes.commands.opening import (
     num_outputs,
     opened_data,
     own_factory,
+    prepared_alike,
     with_cutout,
+    with_likelihood,
     with_weights,
 )
 from pocketbayes.commands.planning import Plan
@@ -39,7 +41,7 @@ from pocketbayes.prediction import evaluate
 from pocketbayes.training import FitResult, fit, training_flops
 
 _EVALUATION_BATCH = 500
-_TRAINING_NUMBERS = ("loss", "nll", "kl", "accuracy", "rmse")
+_TRAINING_NUMBERS = ("best_epoch", "loss", "nll", "kl", "accuracy", "rmse")
 
 
 def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
@@ -130,8 +132,9 @@ def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, f
 
 
 def _last_numbers(result: FitResult) -> dict[str, Any]:
-    """The numbers of the last epoch, if there was one."""
-    last = result.history[-1] if result.history else {}
+    """The numbers of the last epoch, or of the best one if that was kept."""
+    rows = [row for row in result.history if row["epoch"] == result.best_epoch] or result.history
+    last = rows[-1] if rows else {}
     return {name: last[name] for name in _TRAINING_NUMBERS if name in last}
 
 
@@ -142,8 +145,10 @@ def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | N
     dataset = normalised_as(dataset, options.normalize).to(device)
     dataset = with_cutout(dataset) if options.cutout else dataset
     if options.validation == 0:
-        return dataset, None
-    return with_validation(cast(Any, dataset), options.validation)
+        return with_likelihood(dataset, options.likelihood), None
+    parts = with_validation(cast(Any, dataset), options.validation)
+    train, validation = (with_likelihood(part, options.likelihood) for part in parts)
+    return train, validation
 
 
 def _trained(
@@ -170,6 +175,8 @@ def _trained(
         precision=options.precision,
         compile=options.compile,
         device=options.device,
+        keep_best=options.keep_best,
+        patience=options.patience,
     )
 
 
@@ -187,7 +194,7 @@ def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
     parent = options.parent
     model = load(parent / MODEL if parent.is_dir() else parent, net).to(train.device)
     known = describe(model)
-    if known.preprocess is not None and known.preprocess != train.preprocess:
+    if not prepared_alike(known, train):
         raise UsageError(
             f"{parent} was trained on data prepared otherwise (see pocketbayes inspect): "
             "give the same --data, --validation and --normalize as then"

@@ -5,7 +5,7 @@ from pocketbayes.data.corruptions import CORRUPTIONS, corrupted
 from pocketbayes.data.folders import PICTURES
 from pocketbayes.data.images import ImageSet
 from pocketbayes.data.loading import MemoryLoader
-from pocketbayes.data.pictures import images_from_files
+from pocketbayes.data.pictures import images_from_files, note_reshaped
 from pocketbayes.data.pixels import image_form, normalised
 from pocketbayes.data.progress import tracked
 from pocketbayes.data.splits import with_validation
@@ -24,6 +24,7 @@ __all__ = [
     "image_form",
     "images_from_files",
     "normalised",
+    "note_reshaped",
     "open_dataset",
     "table_from_file",
     "tracked",

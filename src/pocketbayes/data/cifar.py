@@ -16,6 +16,7 @@ from pocketbayes.data.files import (
 )
 from pocketbayes.data.images import ImageSet
 from pocketbayes.data.pickles import read_batch
+from pocketbayes.data.pixels import image_preprocess
 from pocketbayes.errors import DataError
 
 _HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -83,7 +84,7 @@ def _photographs(
         batches = [read_labelled_batch(path, len(classes)) for path in files]
         images = np.concatenate([pixels for pixels, _ in batches])
         labels = np.concatenate([numbers for _, numbers in batches])
-    preprocess = {"kind": "image", "shape": [3, 32, 32], "mean": mean, "std": std}
+    preprocess = image_preprocess((3, 32, 32), mean, std)
     return ImageSet(
         torch.from_numpy(images),
         torch.from_numpy(labels),

@@ -8,7 +8,7 @@ import torch
 from pocketbayes.data.files import require_root, require_split
 from pocketbayes.data.images import ImageSet
 from pocketbayes.data.pictures import images_from_files
-from pocketbayes.data.pixels import image_form, measured
+from pocketbayes.data.pixels import image_form, image_preprocess, measured
 from pocketbayes.errors import DataError, require_count
 
 PICTURES = (
@@ -31,7 +31,7 @@ def imagefolder(
 ) -> ImageSet:
     """Pictures of your own: root/train/<class>/*.png and root/test/<class>/*.png (or root/val).
 
-    A picture is resized until its short side fits, then cut to the middle square.
+    A picture is resized until its short side fits, then cut to the middle square, which is said.
 
     Args:
         split: "train" or "test".
@@ -45,9 +45,8 @@ def imagefolder(
     """
     folder = _split_folder(require_root(root, "imagefolder"), require_split(split, "imagefolder"))
     if like is None:
-        shape = [channels, *[require_count(size, "size")] * 2]
-        like = {"kind": "image", "shape": shape, "mean": [0.0] * channels, "std": [1.0] * channels}
-        like["resize"] = "crop"
+        shape = (channels, *[require_count(size, "size")] * 2)
+        like = image_preprocess(shape, [0.0] * channels, [1.0] * channels)
         train = _split_folder(folder.parent, "train")
         names = class_names(train) if classes is None else classes
     else:
@@ -111,7 +110,7 @@ def _training_preprocess(
     """With mean and std of the training pictures, decoded only if they were not just loaded."""
     key = _fingerprint(files, like)
     if key not in _measurements:
-        images, _ = images_from_files(files, like, skip_bad)
+        images, _ = images_from_files(files, like, skip_bad, reshaped=[])
         _measurements[key] = like | measured(images)
     return _measurements[key]
 

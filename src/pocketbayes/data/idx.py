@@ -17,6 +17,7 @@ from pocketbayes.data.files import (
     require_split,
 )
 from pocketbayes.data.images import ImageSet
+from pocketbayes.data.pixels import image_preprocess
 from pocketbayes.errors import DataError
 
 _SIDE, _MOST_IMAGES = 28, 1_000_000
@@ -65,7 +66,7 @@ def fashion_mnist(split: str, root: Path | None) -> ImageSet:
 
 
 def _preprocess(mean: float, std: float) -> dict[str, object]:
-    return {"kind": "image", "shape": [1, _SIDE, _SIDE], "mean": [mean], "std": [std]}
+    return image_preprocess((1, _SIDE, _SIDE), [mean], [std])
 
 
 def _read(name: str, split: str, root: Path | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -38,8 +38,8 @@ class ImageSet:
         images: the pixels.
         labels: the class of each image, int64.
         preprocess: {"kind": "image", "shape": [C, H, W], "mean": [...], "std": [...]}, mean and
-            std being those of each channel's pixels scaled to 0..1. An optional "resize" of
-            "crop" says that images of another size are cut to shape, not stretched.
+            std being those of each channel's pixels scaled to 0..1. A "resize" of "crop" says
+            that images of other proportions are cut to shape; without it they are stretched.
         classes: the name of each class.
         augmentation: what leaves the class as it is, any of "crop", "mirror" and "cutout".
     """

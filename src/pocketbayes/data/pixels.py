@@ -1,6 +1,7 @@
 """Pure functions on batches of byte images: normalise, augment, change channels and size."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,7 +71,14 @@ def measured(images: Tensor) -> dict[str, Any]:
         spread = math.sqrt(float(counts @ (levels - centre).square()) / channel.numel())
         mean.append(centre)
         std.append(spread if spread > 1e-6 else 1.0)
-    return {"kind": "image", "shape": list(images.shape[1:]), "mean": mean, "std": std}
+    return image_preprocess(tuple(images.shape[1:]), mean, std)
+
+
+def image_preprocess(shape: Sequence[int], mean: list[float], std: list[float]) -> dict[str, Any]:
+    """How images of a data set are prepared; those of another shape are to be cut to it."""
+    return {
+        "kind": "image", "shape": list(shape), "mean": mean, "std": std, "resize": "crop"
+    }  # fmt: skip
 
 
 def channel_scale(preprocess: dict[str, Any], device: torch.device) -> tuple[Tensor, Tensor]:

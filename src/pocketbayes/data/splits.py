@@ -30,7 +30,7 @@ def with_validation(dataset: Set, share: float = 0.1) -> tuple[Set, Set]:
         raise DataError(f"{count} examples cannot be split with a validation share of {share}")
     total = min(max(1, round(share * count)), count - 1)
     rng = np.random.default_rng(_SEED)
-    if isinstance(dataset, TableSet) and dataset.likelihood == "gaussian":
+    if isinstance(dataset, TableSet) and dataset.targets.is_floating_point():
         held_back = rng.permutation(count)[:total]
     else:
         labels = dataset.labels if isinstance(dataset, ImageSet) else dataset.targets

@@ -16,6 +16,7 @@ from pocketbayes.data.files import (
     require_split,
 )
 from pocketbayes.data.images import ImageSet
+from pocketbayes.data.pixels import image_preprocess
 from pocketbayes.errors import DataError
 
 _HOME = "http://ufldl.stanford.edu/housenumbers/"
@@ -37,12 +38,8 @@ def svhn(split: str, root: Path | None) -> ImageSet:
         images, labels = labelled_images_of_npz(path, (32, 32, 3), classes=10)
     else:
         images, labels = read_mat(path)
-    preprocess = {
-        "kind": "image",
-        "shape": [3, 32, 32],
-        "mean": [0.4377, 0.4438, 0.4728],
-        "std": [0.1980, 0.2010, 0.1970],
-    }
+    mean, std = [0.4377, 0.4438, 0.4728], [0.1980, 0.2010, 0.1970]
+    preprocess = image_preprocess((3, 32, 32), mean, std)
     return ImageSet(
         torch.from_numpy(images),
         torch.from_numpy(labels),

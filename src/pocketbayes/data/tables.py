@@ -116,8 +116,9 @@ class TableSet:
 
     @property
     def likelihood(self) -> str:
-        """What the targets call for."""
-        return "gaussian" if self.targets.is_floating_point() else "categorical"
+        """What the preprocess says or, where it does not, what the targets call for."""
+        usual = "gaussian" if self.targets.is_floating_point() else "categorical"
+        return str(self.preprocess["target"].get("likelihood", usual))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -149,7 +150,7 @@ class TableSet:
         rows = row_numbers(index, self.device)
         mean, std = self._scale
         targets = self.targets.index_select(0, rows)
-        if self.likelihood == "gaussian":
+        if targets.is_floating_point():
             scale = self.preprocess["target"]
             targets = ((targets - scale["mean"]) / scale["std"]).float()
         return ((self.features.index_select(0, rows) - mean) / std).float(), targets
@@ -164,7 +165,7 @@ class TableSet:
             columns.append(column)
             place += len(column.get("values", (0,)))
         target = {"name": self.preprocess["target"]["name"]}
-        if self.likelihood == "gaussian":
+        if self.targets.is_floating_point():
             target |= location_and_scale(self.targets)
         return replace(self, preprocess={"kind": "table", "columns": columns, "target": target})
 

@@ -14,6 +14,8 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.bayesian import estimator_of, set_estimator
 
 NOISE = "noise_log_std"
+# What likelihoods learn beside the weights: one number per target, each on a log scale.
+NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 _KEY = "_pocketbayes_description"
 
 
@@ -108,15 +110,21 @@ def set_description(model: nn.Module, description: Description) -> None:
 
 def noise_log_std(model: nn.Module) -> Tensor | None:
     """The learned log-std of the observation noise, one per output; None without one."""
-    return home(model)._parameters.get(NOISE)
+    return noise_parameters(model).get(NOISE)
 
 
-def add_noise_parameter(model: nn.Module, shape: tuple[int, ...]) -> None:
-    """Gives the model a trainable log-std of the observation noise, starting at std 1."""
+def noise_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """What the model has learned of its likelihood's noise, by name."""
+    found = home(model)._parameters
+    return {name: p for name in NOISES if (p := found.get(name)) is not None}
+
+
+def add_noise_parameter(model: nn.Module, shape: tuple[int, ...], name: str = NOISE) -> None:
+    """Gives the model a trainable parameter of its noise, on a log scale, starting at 1."""
     like = next(model.parameters())
     dtype = torch.promote_types(like.dtype, torch.float32)
     zeros = torch.zeros(shape, dtype=dtype, device=like.device)
-    home(model).register_parameter(NOISE, nn.Parameter(zeros))
+    home(model).register_parameter(name, nn.Parameter(zeros))
 
 
 def is_description(key: str) -> bool:
@@ -139,6 +147,7 @@ def _read(
     module._pocketbayes = description  # type: ignore[assignment]
     if description.estimator is not None:
         set_estimator(module, description.estimator)
-    noise = state.get(prefix + NOISE)
-    if noise is not None and noise_log_std(module) is None:
-        add_noise_parameter(module, tuple(noise.shape))
+    for name in NOISES:
+        stored = state.get(prefix + name)
+        if stored is not None and name not in noise_parameters(module):
+            add_noise_parameter(module, tuple(stored.shape), name)

@@ -1,15 +1,16 @@
 """Several networks that predict as one."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pocketbayes.layers.description import (
     add_noise_parameter,
     attach_description,
     describe,
-    noise_log_std,
+    noise_parameters,
     set_description,
 )
 
@@ -18,7 +19,7 @@ class Ensemble(nn.Module):
     """Networks whose predictions are averaged; one forward pass is one of them, at random.
 
     It says of itself what its first member says; the observation noise of a regression is the
-    mean of the members' variances.
+    root mean square of the members', and so is what else a likelihood has learned.
     """
 
     def __init__(self, members: Iterable[nn.Module]) -> None:
@@ -26,18 +27,16 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         attach_description(self)
         set_description(self, describe(self.members[0]))
-        noises = [noise_log_std(member) for member in self.members]
-        known = [noise.detach() for noise in noises if noise is not None]
-        if known:
-            add_noise_parameter(self, tuple(known[0].shape))
-            noise = noise_log_std(self)
-            assert noise is not None
-            noise.data.copy_(torch.stack(known).mul(2).exp().mean(0).log() / 2)
+        noises = [noise_parameters(member) for member in self.members]
+        for name in noises[0]:
+            known = torch.stack([noise[name].detach() for noise in noises if name in noise])
+            add_noise_parameter(self, tuple(known.shape[1:]), name)
+            noise_parameters(self)[name].data.copy_(known.mul(2).exp().mean(0).log() / 2)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of one member, chosen at random."""
         chosen = int(torch.randint(len(self.members), ()))
-        return self.members[chosen](x)  # type: ignore[no-any-return]
+        return self.members[chosen](*args, **kwargs)
 
 
 def members_of(model: nn.Module) -> list[nn.Module]:

@@ -1,12 +1,32 @@
 """Each likelihood, and the loss that training minimises (the negative ELBO)."""
 
-from pocketbayes.likelihoods.elbo import LIKELIHOODS, Objective, kl, total_kl
-from pocketbayes.likelihoods.gaussian import matched_target
+from pocketbayes.likelihoods.base import Likelihood, ValueLikelihood, matched_target
+from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
+from pocketbayes.likelihoods.elbo import Objective, kl, total_kl
+from pocketbayes.likelihoods.labels import MASKED
+from pocketbayes.likelihoods.table import (
+    LIKELIHOODS,
+    learned_for,
+    learned_of,
+    likelihood_of,
+    set_learned_,
+    start_learned_,
+)
 
 __all__ = [
     "LIKELIHOODS",
+    "MASKED",
+    "Likelihood",
+    "Normal",
     "Objective",
+    "TargetDistribution",
+    "ValueLikelihood",
     "kl",
+    "learned_for",
+    "learned_of",
+    "likelihood_of",
     "matched_target",
+    "set_learned_",
+    "start_learned_",
     "total_kl",
 ]

@@ -7,14 +7,38 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pocketbayes.errors import DataError
+from pocketbayes.likelihoods.base import Learned, Likelihood, at_least_float32
+from pocketbayes.likelihoods.labels import MASKED, wrong_label
 
 
-def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy per example, summed over its positions, and accuracy; classes are dim 1.
+class Categorical(Likelihood):
+    """p(label) = softmax(output); classes are dim 1. Labels of -100 do not count."""
 
-    A label that is no class makes the result NaN, which needs no wait for the device; `fit`
-    then says which label it was.
-    """
+    name = "categorical"
+    kind = "classes"
+    score = "accuracy"
+
+    def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
+        """Cross-entropy per example, summed over its positions, and accuracy."""
+        _require_labels(output, target)
+        labels, logits = target.long(), at_least_float32(output)
+        counts = labels != MASKED
+        valid = (~counts | _is_class(labels, logits)).all()
+        within = labels.clamp(0, logits.shape[1] - 1).where(counts, MASKED)
+        loss = F.cross_entropy(logits, within, reduction="sum", ignore_index=MASKED) / len(logits)
+        right = (logits.argmax(1) == labels).to(loss.dtype).sum()
+        return torch.where(valid, loss, math.nan), right / counts.sum().clamp_min(1)
+
+    def complaint(self, output: Tensor, target: Tensor) -> str | None:
+        """The first label that is no class."""
+        return wrong_label(target, output.shape[1])
+
+
+def _is_class(labels: Tensor, logits: Tensor) -> Tensor:
+    return (labels >= 0) & (labels < logits.shape[1])
+
+
+def _require_labels(logits: Tensor, labels: Tensor) -> None:
     expected = logits.shape[:1] + logits.shape[2:]
     if logits.dim() < 2 or labels.shape != expected:
         raise DataError(
@@ -29,12 +53,5 @@ def categorical_nll(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise DataError(
             f"class labels must be integers, not {labels.dtype}; "
-            'for real-valued targets use likelihood="gaussian"'
+            'for real-valued targets use likelihood="gaussian", for 0 or 1 "bernoulli"'
         )
-    classes = logits.shape[1]
-    labels = labels.long()
-    valid = ((labels >= 0) & (labels < classes)).all()
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    loss = F.cross_entropy(logits, labels.clamp(0, classes - 1), reduction="sum") / len(logits)
-    accuracy = (logits.argmax(1) == labels).to(loss.dtype).mean()
-    return torch.where(valid, loss, math.nan), accuracy

@@ -6,12 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import named_posteriors, noise_log_std, require_module, require_tensor
-from pocketbayes.likelihoods.categorical import categorical_nll
-from pocketbayes.likelihoods.gaussian import gaussian_nll
+from pocketbayes.layers import Inputs, home, named_posteriors, require_module, run
+from pocketbayes.likelihoods.table import LIKELIHOODS
 from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
-
-LIKELIHOODS = ("categorical", "gaussian")
 
 
 def kl(model: nn.Module) -> Tensor:
@@ -54,24 +51,21 @@ class Objective(nn.Module):
     def __init__(self, model: nn.Module, likelihood: str) -> None:
         super().__init__()
         self.model = model
-        self.likelihood = likelihood
+        self.likelihood = LIKELIHOODS[likelihood]
         self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
         self.codebooks = codebooks_with_passes(model)
+        self.homes = (home(model),)  # a tuple: no module of this one a second time
         for posterior in self.posteriors:
             if isinstance(posterior, Shared):
                 _ = posterior.count  # made here, not inside compiled code
 
-    def forward(self, x: Tensor, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Inputs, y: Tensor, kl_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
         for codebook in self.codebooks:
             codebook.begin_pass()
-        output = require_tensor(self.model(x))
-        if self.likelihood == "categorical":
-            nll, score = categorical_nll(output, y)
-        else:
-            log_std = noise_log_std(self.model)
-            assert log_std is not None
-            nll, score = gaussian_nll(output, y, log_std)
+        output = run(self.model, x)
+        learned = {name: getattr(self.homes[0], name) for name in self.likelihood.learned}
+        nll, score = self.likelihood.nll(output, y, learned)
         divergence = total_kl(self.posteriors)
         loss = nll + kl_weight * divergence
         return loss, torch.stack([loss, nll, divergence, score]).detach()

@@ -1,29 +1,46 @@
-"""Real values: a Gaussian around the network's output, with a learned std."""
+"""Real values: a Gaussian around the network's output, with a learned std per output."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from pocketbayes.errors import DataError
+from pocketbayes.likelihoods.base import Learned, ValueLikelihood, at_least_float32, spread_of
+from pocketbayes.likelihoods.distributions import Normal
+
+NOISE = "noise_log_std"
+LEAST_STD = 1e-6  # of a network that repeats its targets, or never learned a noise
 
 
-def gaussian_nll(output: Tensor, target: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over examples of -log N(target; output, exp(log_std)^2), and the mean squared error."""
-    target = matched_target(output, target)
-    output = output.to(torch.promote_types(output.dtype, torch.float32))
-    error = target.to(output.dtype) - output
-    per_value = (error * (-log_std).exp()).square() / 2 + log_std + math.log(2 * math.pi) / 2
-    return per_value.sum() / len(output), error.square().mean()
+class Gaussian(ValueLikelihood):
+    """target ~ N(output, exp(noise_log_std)^2)."""
 
+    name = "gaussian"
+    learned = (NOISE,)
 
-def matched_target(output: Tensor, target: Tensor) -> Tensor:
-    """The target in the output's shape: (batch,) goes with (batch, 1), and nothing broadcasts."""
-    if output.shape == (*target.shape, 1):
-        return target.unsqueeze(-1)
-    if output.shape != target.shape:
-        raise DataError(
-            f"the model's output is {tuple(output.shape)}, the target is {tuple(target.shape)}; "
-            "a Gaussian likelihood needs them equal, or (batch, 1) and (batch,)"
-        )
-    return target
+    def distribution(self, output: Tensor, learned: Learned, dim: int = 1) -> Normal:
+        """A normal distribution around the output."""
+        return Normal(output, learned[NOISE].to(output.dtype).expand_as(output))
+
+    def start(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """The spread of the targets."""
+        return {NOISE: spread_of(self.matched(output, target).float()).log()}
+
+    def unlearned(self, output: Tensor) -> dict[str, Tensor]:
+        """A noise of 1e-6."""
+        return {NOISE: torch.full_like(at_least_float32(output[0]), math.log(LEAST_STD))}
+
+    def fitted(self, batches: Iterable[tuple[Tensor, Tensor]], begin: Learned) -> dict[str, Tensor]:
+        """std^2 = E (y - output)^2, over examples and draws."""
+        like = begin[NOISE]
+        total = torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+        count = 0
+        for draws, target in batches:
+            y = self.matched(draws[0], target).to(draws.dtype)
+            total += (y - draws).square().sum((0, 1))
+            count += draws.shape[0] * draws.shape[1]
+        if count == 0:
+            raise DataError("there is no batch to estimate the noise from")
+        return {NOISE: (total / count).clamp(min=LEAST_STD**2).log() / 2}

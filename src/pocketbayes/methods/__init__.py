@@ -13,7 +13,7 @@ from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
-from pocketbayes.methods.processes import agree_on_state, averaged, never_broadcast
+from pocketbayes.methods.processes import agree_on_state, agreed, averaged, never_broadcast
 from pocketbayes.methods.rigl import RigL
 from pocketbayes.methods.sharing import Sharing
 from pocketbayes.methods.spike_slab import SpikeSlab
@@ -49,6 +49,7 @@ __all__ = [
     "VariationalDropout",
     "VariationalMethod",
     "agree_on_state",
+    "agreed",
     "averaged",
     "make_points_",
     "never_broadcast",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pocketbayes.errors import PocketBayesError, require_count
-from pocketbayes.layers import NOISE, named_posteriors
+from pocketbayes.layers import NOISES, named_posteriors
 from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.posteriors import Packed, Posterior, Shared, SpikeSlab
@@ -70,7 +70,7 @@ def _require_resets(model: nn.Module) -> None:
         if _reset_of(module) is not None:
             covered |= {id(inner) for inner in module.modules()}
     for name, module in model.named_modules():
-        own = [n for n, p in module._parameters.items() if p is not None and n != NOISE]
+        own = [n for n, p in module._parameters.items() if p is not None and n not in NOISES]
         if own and id(module) not in covered and not isinstance(module, Posterior):
             raise PocketBayesError(
                 f"a deep ensemble needs fresh weights, but {name or 'the network'} "

@@ -18,10 +18,10 @@ Value = TypeVar("Value")
 
 
 class _Repetition(NamedTuple):
-    """The network's input, its version when it was given, and what is known by now."""
+    """The network's inputs, their versions when they were given, and what is known by now."""
 
-    x: Tensor
-    version: int
+    inputs: tuple[Tensor, ...]
+    versions: dict[int, int]
     known: dict[Hashable, Any]
 
 
@@ -29,9 +29,10 @@ _current: ContextVar[_Repetition | None] = ContextVar("repetition", default=None
 
 
 @contextmanager
-def repeated_input(x: Tensor) -> Iterator[None]:
-    """Inside, without gradients, the network is run on this very `x` again and again."""
-    token = _current.set(_Repetition(x, x._version, {}))
+def repeated_input(*inputs: Tensor) -> Iterator[None]:
+    """Inside, without gradients, the network is run on these very tensors again and again."""
+    versions = {_place(x): x._version for x in inputs}
+    token = _current.set(_Repetition(inputs, versions, {}))
     try:
         yield
     finally:
@@ -55,13 +56,13 @@ def recalled(key: Hashable) -> Any:
 
 
 def is_repeated(x: Tensor) -> bool:
-    """Whether `x` is (a view of) the input that the network is repeated on, still as it was."""
+    """Whether `x` is (a view of) an input that the network is repeated on, still as it was."""
     repetition = _repetition()
-    return (
-        repetition is not None
-        and x.untyped_storage().data_ptr() == repetition.x.untyped_storage().data_ptr()
-        and x._version == repetition.version
-    )
+    return repetition is not None and repetition.versions.get(_place(x)) == x._version
+
+
+def _place(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
 
 
 def _repetition() -> _Repetition | None:

@@ -2,11 +2,13 @@
 
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
-from pocketbayes.prediction.inputs import input_batches, unpack
+from pocketbayes.prediction.faults import fault_in_numbers
+from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
+    LabelPrediction,
     Prediction,
     ValuePrediction,
     why_unsure,
@@ -15,6 +17,7 @@ from pocketbayes.prediction.predictions import (
 __all__ = [
     "Answers",
     "ClassPrediction",
+    "LabelPrediction",
     "Prediction",
     "Record",
     "ValuePrediction",
@@ -22,6 +25,8 @@ __all__ = [
     "drawing",
     "draws_of",
     "evaluate",
+    "fault_in_numbers",
+    "float_dtype",
     "input_batches",
     "networks_to_run",
     "predict",

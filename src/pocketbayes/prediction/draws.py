@@ -9,15 +9,19 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import (
+    Inputs,
     bayesian_modules,
     describe,
     drawing_by,
     dropout_modules,
     explained_failure,
+    mapped,
     members_of,
     named_posteriors,
-    require_tensor,
     restored_mode,
+    small_products,
+    run,
+    tensors_of,
 )
 from pocketbayes.posteriors import (
     Codebook,
@@ -40,24 +44,26 @@ def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -
     return members * math.ceil(num_samples / len(members))
 
 
-def draws_of(passes: list[nn.Module], x: Tensor) -> Tensor:
+def draws_of(passes: list[nn.Module], x: Inputs) -> Tensor:
     """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
-    outputs, copy = [], x.clone()
-    with repeated_input(copy):
+    outputs, copy = [], mapped(torch.clone, x)
+    copies = list(zip(tensors_of(copy), tensors_of(x), strict=True))
+    with repeated_input(*tensors_of(copy)):
         with_passes = {network: _with_passes(network, x) for network in dict.fromkeys(passes)}
         for network in passes:
             for drawn in with_passes[network]:
                 drawn.begin_pass()
-            version = copy._version
+            versions = [tensor._version for tensor, _ in copies]
             with explained_failure(x):
-                outputs.append(require_tensor(network(copy)))
-            if copy._version != version:
-                copy.copy_(x)
+                outputs.append(run(network, copy))
+            for version, (tensor, original) in zip(versions, copies, strict=True):
+                if tensor._version != version:
+                    tensor.copy_(original)
     draws = torch.stack(outputs)
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
 
 
-def _with_passes(network: nn.Module, x: Tensor) -> list[Codebook | JointDraw]:
+def _with_passes(network: nn.Module, x: Inputs) -> list[Codebook | JointDraw]:
     """What is drawn once in a pass of the network."""
     asked = [
         layer.posterior(name)
@@ -66,7 +72,10 @@ def _with_passes(network: nn.Module, x: Tensor) -> list[Codebook | JointDraw]:
         if layer.estimator != "mean"
         and (layer.estimator == "weight" or not layer.posterior(name).is_independent)
     ]
-    return [*codebooks_with_passes(network), *joint_draws(asked, _lies_channels_last(x))]
+    return [
+        *codebooks_with_passes(network),
+        *joint_draws(asked, any(map(_lies_channels_last, tensors_of(x)))),
+    ]
 
 
 def _lies_channels_last(x: Tensor) -> bool:
@@ -89,6 +98,7 @@ def drawing(
         torch.inference_mode(False),
         torch.no_grad(),
         ready_to_predict(model, estimator),
+        small_products(model),
         seeded(generator, next(model.parameters()).device),
         passes_of(model),
     ):

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import estimator_of, named_posteriors
-from pocketbayes.likelihoods import matched_target
+from pocketbayes.layers import estimator_of, named_posteriors, named_tensors, num_examples
+from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of
 from pocketbayes.prediction import metrics
-from pocketbayes.prediction.inputs import unpack
+from pocketbayes.prediction.faults import require_finite
+from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
-from pocketbayes.prediction.predictions import ClassPrediction, Prediction, ValuePrediction
+from pocketbayes.prediction.predictions import ClassPrediction, Prediction
+from pocketbayes.prediction.scoring import scored
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,11 @@ class Record:
 
     Classification: `accuracy` (a fraction), `nll` (nats per label), `brier`, `ece` (15 bins,
     top label), `marginal_ce` (debiased L2, root mean square over classes), `confidence` (mean),
-    `aurc` (area under the risk-coverage curve). Regression: `rmse`, `nll`, and `coverage_50`,
-    `_90`, `_95`: the share of targets inside the central interval of that probability.
+    `aurc` (area under the risk-coverage curve); labels of -100 do not count. Several labels: the
+    same, each label being a choice of two. Values and counts: `rmse`, `nll` (nats per example),
+    `crps` (continuous ranked probability score; exact for Gaussians, else from 200 draws),
+    `interval_score_90`, and `coverage_50`, `_90`, `_95`: the share of targets inside the central
+    interval of that probability (of counts at least that, as its bounds are whole).
     With an OOD loader: `auroc_*`, `aupr_*`, `fpr85_*`, `fpr95_*` by `entropy`, by `epistemic`
     and by `max_prob` (one minus it), with OOD the positive class.
     """
@@ -43,6 +48,8 @@ class Record:
     confidence: float | None = None
     aurc: float | None = None
     rmse: float | None = None
+    crps: float | None = None
+    interval_score_90: float | None = None
     coverage_50: float | None = None
     coverage_90: float | None = None
     coverage_95: float | None = None
@@ -68,6 +75,15 @@ class Record:
         """The same as one JSON object."""
         return json.dumps(self.to_dict())
 
+    def __str__(self) -> str:
+        """One line for each field that applies."""
+        facts = self.to_dict()
+        width = max(map(len, facts))
+        return "\n".join(
+            f"{name:<{width}}  {f'{value:.4g}' if isinstance(value, float) else value}"
+            for name, value in facts.items()
+        )
+
 
 def evaluate(
     model: nn.Module,
@@ -79,17 +95,17 @@ def evaluate(
     average: str = "probs",
     likelihood: str | None = None,
 ) -> Record:
-    """Measures the model on a loader of (input, target) batches.
+    """Measures the model on a loader of batches, which are as in `fit`.
 
     Args:
         model: a Bayesian model; its likelihood decides between classification and regression.
-        loader: yields (input, target). Never choose settings by the test set's record.
+        loader: yields inputs and targets. Never choose settings by the test set's record.
         num_samples: draws per prediction.
         ood_loader: inputs (or pairs) from elsewhere, which the model should be unsure about.
         generator: makes the record reproducible; see `predict`, as for the other arguments.
         estimator: as in `predict`.
         average: as in `predict`.
-        likelihood: as in `predict`; "gaussian" for a regression trained in a loop of your own.
+        likelihood: as in `predict`; say it for a model trained in a loop of your own.
 
     Example:
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
@@ -106,11 +122,12 @@ def evaluate(
 class Answers:
     """What a model says about a data set, batch by batch, what is true, and how that was found."""
 
-    predictions: list[ClassPrediction] | list[ValuePrediction]
+    predictions: list[Any]
     targets: list[Tensor]
     outside: Prediction | None
     estimator: str
     seconds: float
+    likelihood: str
 
 
 def answered(
@@ -124,11 +141,13 @@ def answered(
     begin = time.perf_counter()
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
-    predictions, targets = list[Any](), list[Tensor]()
+    predictions, targets, rows = list[Any](), list[Tensor](), 0
     for batch in loader:
-        x, y = unpack(batch, "the loader")
+        x, y = unpack(batch, "the loader", float_dtype(model))
+        require_finite([*named_tensors(x), ("the target", y)], "the loader", rows)
+        rows += len(y)
         predictions.append(
-            predict(model, x, num_samples, batch_size=len(x), single=False, **options)
+            predict(model, x, num_samples, batch_size=num_examples(x), single=False, **options)
         )
         targets.append(y.to(next(model.parameters()).device))
     if not predictions:
@@ -139,24 +158,24 @@ def answered(
             raise DataError("out-of-distribution scores need a categorical likelihood")
         outside = predict(model, ood_loader, num_samples, **options)
     estimator = predictive_of(model, options.get("estimator"))
-    return Answers(predictions, targets, outside, estimator, time.perf_counter() - begin)
+    likelihood = likelihood_of(model, options.get("likelihood")).name
+    seconds = time.perf_counter() - begin
+    return Answers(predictions, targets, outside, estimator, seconds, likelihood)
 
 
 def record_of(answers: Answers) -> Record:
     """The metrics of these answers."""
     begin = time.perf_counter()
     predictions, targets = answers.predictions, answers.targets
-    if isinstance(predictions[0], ClassPrediction):
-        found = _classification(predictions, targets)
-        if answers.outside is not None:
-            found |= _out_of_distribution(predictions, answers.outside)
-    else:
-        found = _regression(predictions, targets)
+    found: dict[str, Any] = {**scored(predictions, targets, LIKELIHOODS[answers.likelihood])}
+    if answers.outside is not None:
+        found |= _out_of_distribution(predictions, answers.outside)
     return Record(
         num_examples=sum(map(len, targets)),
         num_samples=predictions[0].num_samples,
         estimator=answers.estimator,
         seconds=answers.seconds + time.perf_counter() - begin,
+        likelihood=answers.likelihood,
         **found,
     )
 
@@ -165,60 +184,6 @@ def predictive_of(model: nn.Module, chosen: str | None) -> str:
     """How draws are made, as chosen or by itself; "none" if no weight is random."""
     random = any(posterior.is_random for _, posterior in named_posteriors(model))
     return chosen or (estimator_of(model) if random else "none")
-
-
-def _classification(predictions: list[Any], targets: list[Tensor]) -> dict[str, Any]:
-    probs = torch.cat([_rows(p.probs) for p in predictions])
-    labels = torch.cat([t.flatten() for t in targets])
-    _check_labels(labels, probs)
-    if not probs.isfinite().all():
-        raise DataError("a prediction is not finite: look for NaN in the inputs or the model")
-    labels = labels.long()
-    return {
-        "likelihood": "categorical",
-        "accuracy": metrics.accuracy(probs, labels),
-        "nll": metrics.negative_log_likelihood(probs, labels),
-        "brier": metrics.brier_score(probs, labels),
-        "ece": metrics.expected_calibration_error(probs, labels),
-        "marginal_ce": metrics.marginal_calibration_error(probs, labels),
-        "confidence": float(probs.amax(1).double().mean()),
-        "aurc": metrics.risk_coverage_area(probs, labels),
-    }
-
-
-def _check_labels(labels: Tensor, probs: Tensor) -> None:
-    classes = probs.shape[1]
-    if labels.is_floating_point() or len(labels) != len(probs):
-        raise DataError(
-            f"labels are {labels.dtype} and there are {len(labels)} for {len(probs)} predictions; "
-            "they must be integers, one per prediction"
-        )
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if len(wrong):
-        raise DataError(
-            f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
-            f"so labels must be 0 to {classes - 1}"
-        )
-
-
-def _regression(predictions: list[ValuePrediction], targets: list[Tensor]) -> dict[str, Any]:
-    errors, densities, ranks = [], [], []
-    for prediction, target in zip(predictions, targets, strict=True):
-        y = matched_target(prediction.mean, target).to(prediction.mean.dtype)
-        errors.append((y - prediction.mean).flatten())
-        noise = prediction.aleatoric
-        densities.append(metrics.mixture_log_density(prediction.samples, noise, y))
-        ranks.append(prediction.cdf(y).flatten())
-    rank = torch.cat(ranks).double()
-    coverage = {
-        f"coverage_{share}": float(((rank - 0.5).abs() <= share / 200).double().mean())
-        for share in (50, 90, 95)
-    }
-    return {
-        "likelihood": "gaussian",
-        "rmse": float(torch.cat(errors).double().square().mean().sqrt()),
-        "nll": float(-torch.cat(densities).double().mean()),
-    } | coverage
 
 
 def _out_of_distribution(inside: list[Any], outside: Any) -> dict[str, Any]:
@@ -237,8 +202,3 @@ def _out_of_distribution(inside: list[Any], outside: Any) -> dict[str, Any]:
             f"fpr95_{name}": metrics.false_positive_rate(negatives, positives, 0.95),
         }
     return found
-
-
-def _rows(probs: Tensor) -> Tensor:
-    """(N, classes, ...) as (rows, classes)."""
-    return probs.movedim(1, -1).flatten(0, -2)

@@ -113,11 +113,3 @@ def false_positive_rate(negatives: Tensor, positives: Tensor, recall: float) -> 
     false, true = _curve(negatives, positives)
     first = int((true / len(positives) >= recall).double().argmax())
     return float(false[first] / len(negatives))
-
-
-def mixture_log_density(samples: Tensor, noise_variance: Tensor, target: Tensor) -> Tensor:
-    """Log of mean over s of prod over outputs N(target; samples_s, noise_variance); (N,)."""
-    error = (target - samples).square() / noise_variance
-    log_density = -0.5 * (error + (2 * math.pi * noise_variance).log())
-    per_sample = log_density.flatten(2).sum(2) if log_density.dim() > 2 else log_density
-    return per_sample.logsumexp(0) - math.log(len(samples))

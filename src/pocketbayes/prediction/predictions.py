@@ -1,31 +1,61 @@
 """What a prediction holds: probabilities or values, and how much of the doubt is of which kind."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, require_count
+from pocketbayes.likelihoods import TargetDistribution
+from pocketbayes.prediction.draws import seeded
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a prediction of either kind has; N examples, S samples."""
+    """What a prediction of any kind has; N examples, S samples.
+
+    The epistemic part is corrected for the number of samples: a variance or mutual information of
+    S draws is low by the factor 1 - 1/S on average (the mutual information to second order), so it
+    is multiplied by S / (S - 1). One sample alone tells nothing of it: it is 0.
+    """
 
     num_samples: int
     samples: Tensor | None
 
+    def draw(self, number: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """(number, N, ...) possible targets: for each a network is drawn, then what it predicts.
+
+        Args:
+            number: draws per example.
+            generator: makes them repeat; global generators are then left as they were.
+
+        Example:
+            >>> possible = pred.draw(100)
+        """
+        require_count(number, "number")
+        with torch.no_grad(), seeded(generator, self._device()):
+            return self._drawn(number)
+
+    def _device(self) -> torch.device:
+        raise NotImplementedError
+
+    def _drawn(self, number: int) -> Tensor:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """A categorical prediction. Entropies are in nats: entropy = aleatoric + epistemic.
+    """A categorical prediction. Entropies are in nats: entropy = aleatoric + (1 - 1/S) epistemic.
 
     Attributes:
         probs: (N, classes) mean of the samples' probabilities.
         entropy: (N,) entropy of `probs`: all of the uncertainty.
         aleatoric: (N,) mean entropy of the samples: what no more data would remove.
-        epistemic: (N,) mutual information of label and weights: what the model does not know.
-        variance: (N, classes) variance of the samples' probabilities.
+        epistemic: (N,) mutual information of label and weights: what the model does not know;
+            corrected for S, so that few samples may make it larger than is possible.
+        variance: (N, classes) variance of the samples' probabilities, unbiased.
         samples: (S, N, classes) probabilities of each sample, with `keep_samples=True`.
     """
 
@@ -46,17 +76,81 @@ class ClassPrediction(Prediction):
         """(N,) the probability of that class."""
         return self.probs.amax(self.class_dim)
 
+    def _device(self) -> torch.device:
+        return self.probs.device
+
+    def _drawn(self, number: int) -> Tensor:
+        """Labels by `probs`."""
+        probs = self.probs.movedim(self.class_dim, -1)
+        rows = probs.reshape(-1, probs.shape[-1])
+        return torch.multinomial(rows, number, True).T.reshape(number, *probs.shape[:-1])
+
+
+@dataclass(frozen=True)
+class LabelPrediction(Prediction):
+    """A prediction of several labels, each 0 or 1. Entropies are per label, in nats, as of classes.
+
+    Attributes:
+        probs: (N, labels) mean of the samples' probabilities that a label is 1.
+        entropy: (N, labels) entropy of each.
+        aleatoric: (N, labels) mean entropy of the samples.
+        epistemic: (N, labels) mutual information of label and weights; corrected for S.
+        variance: (N, labels) variance of the samples' probabilities, unbiased.
+        samples: (S, N, labels) probabilities of each sample, with `keep_samples=True`.
+    """
+
+    probs: Tensor
+    entropy: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    variance: Tensor
+    is_single: bool = False
+
+    @property
+    def label(self) -> Tensor:
+        """(N, labels) 1 where that is more probable than 0."""
+        return (self.probs > 0.5).long()
+
+    @property
+    def confidence(self) -> Tensor:
+        """(N, labels) the probability of `label`."""
+        return torch.maximum(self.probs, 1 - self.probs)
+
+    @property
+    def mean(self) -> Tensor:
+        """(N, labels) `probs`."""
+        return self.probs
+
+    @property
+    def std(self) -> Tensor:
+        """(N, labels) standard deviation of the 0 or 1, sqrt(p (1 - p))."""
+        return (self.probs * (1 - self.probs)).sqrt()
+
+    def _device(self) -> torch.device:
+        return self.probs.device
+
+    def _drawn(self, number: int) -> Tensor:
+        """Labels of one network each if samples were kept, which ties them; else one by one."""
+        if self.samples is None:
+            return torch.bernoulli(self.probs.expand(number, *self.probs.shape)).long()
+        pick = _pick(number, self.samples, self.is_single)
+        return torch.bernoulli(pick(self.samples)).long()
+
 
 @dataclass(frozen=True)
 class ValuePrediction(Prediction):
-    """A real-valued prediction: the mixture of N(m_s, noise^2) over samples s.
+    """A prediction of numbers: the mixture over samples s of what each network says.
+
+    The parts are Gaussians, Student's t, Poisson or negative binomial, by the likelihood. By the
+    law of total variance std^2 = aleatoric + epistemic = E_s Var[y | s] + Var_s E[y | s].
 
     Attributes:
         mean: (N, outputs) mean of the mixture.
-        std: (N, outputs) its standard deviation: std^2 = aleatoric + epistemic.
-        aleatoric: (N, outputs) variance of the observation noise.
-        epistemic: (N, outputs) variance of the samples' means.
-        samples: (S, N, outputs) the means m_s.
+        std: (N, outputs) its standard deviation.
+        aleatoric: (N, outputs) mean variance of the parts: the observation noise.
+        epistemic: (N, outputs) variance of the samples' means, unbiased.
+        samples: (S, N, outputs) these means.
+        parts: the S distributions of each target.
     """
 
     mean: Tensor
@@ -64,6 +158,8 @@ class ValuePrediction(Prediction):
     aleatoric: Tensor
     epistemic: Tensor
     samples: Tensor
+    parts: TargetDistribution
+    is_single: bool = False
 
     @property
     def variance(self) -> Tensor:
@@ -71,29 +167,68 @@ class ValuePrediction(Prediction):
         return self.std.square()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """P(y <= value) under the mixture; without noise, the share of samples below."""
-        noise = self.aleatoric.sqrt()
-        standard = (value - self.samples) / noise.clamp_min(torch.finfo(noise.dtype).tiny)
-        below: Tensor = torch.special.ndtr(standard).mean(0)
-        return below
+        """P(y <= value) under the mixture."""
+        return self.parts.cdf(value).mean(0)
+
+    def rank(self, value: Tensor) -> Tensor:
+        """P(y < value) + P(y = value) / 2: the CDF; of counts, the middle of its step."""
+        below = self.cdf(value)
+        return (below + self.cdf(value - 1)) / 2 if self.parts.is_whole else below
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        """The central interval that holds this share of the probability, as (low, high)."""
+        """The central interval that holds this share of the probability, as (low, high).
+
+        Counts have whole bounds, both inside, that hold at least this share.
+        """
         if not isinstance(coverage, float) or not 0 < coverage < 1:
             raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
         tail = (1 - coverage) / 2
-        return self._quantile(tail), self._quantile(1 - tail)
+        quantile = self._whole_quantile if self.parts.is_whole else self._quantile
+        return quantile(tail), quantile(1 - tail)
+
+    def _bracket(self, share: float) -> tuple[Tensor, Tensor]:
+        """Where the quantile must lie, by Cantelli's inequality."""
+        odds = math.sqrt(share / (1 - share))
+        return self.mean - self.std / odds, self.mean + self.std * odds
 
     def _quantile(self, share: float) -> Tensor:
-        """Bisection on the mixture's CDF, between the extreme quantiles of its parts."""
-        noise = self.aleatoric.sqrt()
-        reach = noise * float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
-        low, high = self.samples.amin(0) + reach, self.samples.amax(0) + reach
-        for _ in range(60):
+        """Bisection on the mixture's CDF, to a ten-millionth of its std."""
+        low, high = self._bracket(share)
+        for _ in range(math.ceil(math.log2(1e7 / math.sqrt(share * (1 - share))))):
             middle = (low + high) / 2
             below = self.cdf(middle) < share
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return (low + high) / 2
+
+    def _whole_quantile(self, share: float) -> Tensor:
+        """The least count c with P(y <= c) >= share, by bisection."""
+        high = self._bracket(share)[1].double().ceil() + 1
+        low = torch.full_like(high, -1)
+        for _ in range(64):  # beyond 2^53 the distance never comes down to 1
+            if not (high - low > 1).any():
+                break
+            middle = ((low + high) / 2).floor()
+            below = self.cdf(middle) < share
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return high.to(self.mean.dtype)
+
+    def _device(self) -> torch.device:
+        return self.mean.device
+
+    def _drawn(self, number: int) -> Tensor:
+        """Each from one of the parts; all outputs of an example are of the same one."""
+        return self.parts.mapped(_pick(number, self.samples, self.is_single)).sample()
+
+
+def _pick(number: int, samples: Tensor, is_single: bool) -> Callable[[Tensor], Tensor]:
+    """Takes (S, N, ...) to (number, N, ...): for each example samples that are chosen here."""
+    count, device = len(samples), samples.device
+    if is_single:
+        several = torch.randint(count, (number,), device=device)
+        return lambda values: values[several]
+    places = torch.arange(samples.shape[1], device=device)
+    chosen = torch.randint(count, (number, len(places)), device=device)
+    return lambda values: values[chosen, places]
 
 
 def why_unsure(aleatoric: float, epistemic: float, pred: Prediction) -> str:

@@ -14,7 +14,7 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import describe, named_posteriors
 from pocketbayes.methods import Sharing
 from pocketbayes.posteriors import Codebook, Posterior, Shared, Sparse, as_unshared
-from pocketbayes.prediction import ClassPrediction, predict, unpack
+from pocketbayes.prediction import ClassPrediction, float_dtype, predict, unpack
 from pocketbayes.report.planes import (
     draw_confidences,
     draw_plane,
@@ -144,10 +144,9 @@ def _confidences(
 ) -> tuple[Numbers, Numbers, tuple[str, ...]]:
     """Confidence and true class of every example, and the names of the classes."""
     confidence, labels, classes = list[Tensor](), list[Tensor](), 0
-    device = next(model.parameters()).device
     for batch in loader:
-        x, y = unpack(batch, "the loader")
-        found = predict(model, x.to(device), num_samples)
+        x, y = unpack(batch, "the loader", float_dtype(model))
+        found = predict(model, x, num_samples, single=False)
         if not isinstance(found, ClassPrediction):
             raise PocketBayesError("confidence by class needs a model of classes, not of values")
         confidence.append(found.probs.max(1).values.cpu())

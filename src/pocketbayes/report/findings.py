@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pocketbayes.codec import FileSummary
 from pocketbayes.data import ImageSet, TableSet
-from pocketbayes.prediction import Answers, ClassPrediction, Prediction
+from pocketbayes.prediction import Answers, ClassPrediction, LabelPrediction, Prediction
 from pocketbayes.report.figures import RandomWeights
 from pocketbayes.report.plots import Numbers
 
@@ -55,7 +55,7 @@ class ClassAnswers:
 
 @dataclass(frozen=True)
 class ValueAnswers:
-    """Answers of a regression in the target's own units; `rank` is P(y <= truth)."""
+    """Answers in the target's own units; `rank` is P(y < truth) + P(y = truth) / 2."""
 
     mean: Numbers
     std: Numbers
@@ -107,6 +107,8 @@ def answers_of(answers: Answers, target_scale: tuple[float, float]) -> tuple[Any
         inside = _class_answers(answers.predictions, truth)
         outside = None if answers.outside is None else _class_answers([answers.outside], None)
         return inside, outside
+    if isinstance(first, LabelPrediction):
+        return _label_answers(answers.predictions, truth), None
     return _value_answers(answers.predictions, truth, *target_scale), None
 
 
@@ -117,11 +119,21 @@ def _class_answers(parts: Any, truth: Tensor | None) -> ClassAnswers:
     return ClassAnswers(**arrays, truth=known, num_samples=parts[0].num_samples)
 
 
+def _label_answers(parts: Any, truth: Tensor) -> ClassAnswers:
+    """Every label as a choice of two classes, 0 and 1."""
+    one = _joined(parts, "probs")
+    doubts = {name: _joined(parts, name) for name in ("entropy", "aleatoric", "epistemic")}
+    probs = np.stack([1 - one, one], 1)
+    return ClassAnswers(
+        probs, **doubts, truth=truth.long().cpu().numpy(), num_samples=parts[0].num_samples
+    )
+
+
 def _value_answers(parts: Any, truth: Tensor, centre: float, scale: float) -> ValueAnswers:
     intervals = [part.interval(0.9) for part in parts]
     low, high = (_flat(torch.cat([pair[i] for pair in intervals])) for i in range(2))
     targets = torch.split(truth, [part.mean.numel() for part in parts])
-    ranks = [part.cdf(y.view_as(part.mean)) for part, y in zip(parts, targets, strict=True)]
+    ranks = [part.rank(y.view_as(part.mean)) for part, y in zip(parts, targets, strict=True)]
     return ValueAnswers(
         mean=centre + scale * _joined(parts, "mean"),
         std=scale * _joined(parts, "std"),

@@ -52,8 +52,8 @@ details { margin: .5rem 0; } summary { cursor: pointer; }
   details::details-content { content-visibility: visible; block-size: auto; } }
 """
 _COLUMNS = {
-    "accuracy": "accuracy", "rmse": "RMSE", "nll": "NLL", "ece": "ECE", "brier": "Brier",
-    "aurc": "AURC", "coverage_50": "in 50%", "coverage_90": "in 90%",
+    "accuracy": "accuracy", "rmse": "RMSE", "crps": "CRPS", "nll": "NLL", "ece": "ECE",
+    "brier": "Brier", "aurc": "AURC", "coverage_50": "in 50%", "coverage_90": "in 90%",
     "auroc_entropy": "OOD AUROC",
 }  # fmt: skip
 

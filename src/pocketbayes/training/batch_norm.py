@@ -10,10 +10,19 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pocketbayes.errors import DataError, require_choice, require_count
-from pocketbayes.layers import ESTIMATORS, explained_failure, members_of, require_module
+from pocketbayes.layers import (
+    ESTIMATORS,
+    Inputs,
+    called,
+    explained_failure,
+    members_of,
+    moved,
+    num_examples,
+    require_module,
+)
 from pocketbayes.methods import averaged
 from pocketbayes.posteriors import codebooks_with_passes
-from pocketbayes.prediction import drawing, input_batches
+from pocketbayes.prediction import drawing, float_dtype, input_batches
 
 BatchNorms = dict[str, _BatchNorm]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -37,7 +46,7 @@ def refresh_norms_(
 
     Args:
         model: a Bayesian model, or an ensemble.
-        loader: training data, as inputs or pairs of which the first is one; targets are not used.
+        loader: training data, in batches as `fit` takes them or without targets, not used here.
             A single example left over at the end of a pass is not used either.
         batches: how many to read at most.
         generator: makes the draws repeat; global generators are then left as they were.
@@ -55,7 +64,8 @@ def refresh_norms_(
         return model
     device = next(model.parameters()).device
     with drawing(model, estimator, generator), _begun_anew(batch_norms):
-        _run(members_of(model), islice(input_batches(loader, 256), batches), device)
+        inputs = input_batches(loader, 256, float_dtype(model))
+        _run(members_of(model), islice(inputs, batches), device)
         _require_finite(batch_norms)
     return model
 
@@ -87,18 +97,18 @@ def average_batch_norms_(model: nn.Module) -> None:
             averaged(getattr(norm, name))
 
 
-def _run(networks: list[nn.Module], inputs: Iterable[Tensor], device: torch.device) -> None:
+def _run(networks: list[nn.Module], inputs: Iterable[Inputs], device: torch.device) -> None:
     """Sends every batch through every network."""
     largest = 0
     for x in inputs:
-        largest = max(largest, len(x))
-        if len(x) == 1 < largest:  # what is left over has no variance
+        largest = max(largest, num_examples(x))
+        if num_examples(x) == 1 < largest:  # what is left over has no variance
             continue
         for network in networks:
             for codebook in codebooks_with_passes(network):
                 codebook.begin_pass()
             with explained_failure(x):
-                network(x.to(device))
+                called(network, moved(x, device))
     if largest == 0:
         raise DataError("the loader is empty: it yielded no batch to estimate the norms from")
 

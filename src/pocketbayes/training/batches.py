@@ -15,6 +15,7 @@ from torch.utils.data import (
 )
 
 from pocketbayes.errors import DataError, require_count
+from pocketbayes.layers import Inputs, moved
 from pocketbayes.posteriors import mixed_seed, seed_everything
 from pocketbayes.prediction import unpack
 
@@ -47,19 +48,25 @@ class Batches:
     """An epoch's batches, in an order and with a noise that do not depend on the past."""
 
     def __init__(
-        self, loader: Iterable[Any], seed: int, rank: int, world_size: int, device: torch.device
+        self,
+        loader: Iterable[Any],
+        seed: int,
+        rank: int,
+        world_size: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         if isinstance(loader, Iterator):
             raise DataError(
                 "the loader is an iterator, spent after one pass: pass a DataLoader or a list"
             )
         self.loader = ordered_loader(loader, seed, rank, world_size)
-        self.seed, self.rank, self.device = seed, rank, device
+        self.seed, self.rank, self.device, self.dtype = seed, rank, device, dtype
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
 
-    def epoch(self, epoch: int, skip: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[tuple[int, Inputs, Tensor]]:
         """Yields (number, input, target) on the device, after the first `skip` batches.
 
         Before each fetch all generators are seeded by (seed, rank, epoch, number), which fixes
@@ -74,11 +81,11 @@ class Batches:
             if batch is _END:
                 break
             if number >= skip:
-                x, y = unpack(batch, "the training loader")
+                x, y = unpack(batch, "the training loader", self.dtype)
                 yield (
                     number,
-                    x.to(self.device, non_blocking=True),
-                    y.to(self.device, non_blocking=True),
+                    moved(x, self.device),
+                    y.to(self.device, non_blocking=self.device.type == "cuda"),
                 )
             number += 1
         if number == 0:

@@ -28,12 +28,15 @@ class FitResult:
         seconds: training time by the clock.
         peak_bytes: most memory held: on a GPU by tensors during the call, elsewhere by the
             process so far; None where the system does not tell.
+        best_epoch: the one whose model this is, counted from 1, with `keep_best`; None: the last.
+            Members of an ensemble have one each, as `best_epoch` in their rows of the history.
     """
 
     model: nn.Module
     history: list[dict[str, Any]]
     seconds: float
     peak_bytes: int | None
+    best_epoch: int | None = None
 
 
 def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | None:
@@ -109,4 +112,5 @@ def fit_stages(
     if directory is not None and int(os.environ.get("RANK", 0)) == 0:
         write_history(directory, history)
     peaks = [peak for peak in (one.peak_bytes, two.peak_bytes) if peak is not None]
-    return FitResult(model, history, one.seconds + two.seconds, max(peaks, default=None))
+    seconds, peak = one.seconds + two.seconds, max(peaks, default=None)
+    return FitResult(model, history, seconds, peak, two.best_epoch)

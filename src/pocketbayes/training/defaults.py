@@ -8,15 +8,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
-from pocketbayes.layers import bayesian_modules, describe
-from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod
+from pocketbayes.layers import bayesian_modules, describe, explained_failure, moved, run
+from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod, averaged
+from pocketbayes.prediction import drawing, float_dtype, unpack
 
 _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
 _EPOCHS = 100
 _LEAST_STEPS = {"values": 5000, "classes": 2000}
-_CLASSES = ("categorical", "bernoulli")
+_GAIN = 0.25  # nats for each example by which a network that fits beats mixed-up outputs
 
 
 def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool) -> Method:
@@ -28,7 +31,7 @@ def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool)
         likelihood: of classes or of values.
         fits: whether the network fits the data already, before training.
     """
-    of_values, connected = likelihood not in _CLASSES, is_fully_connected(model)
+    of_values, connected = LIKELIHOODS[likelihood].kind == "values", is_fully_connected(model)
     bold = of_values and connected and _is_plain_vi(method)
     lr = _LR_OF_VALUES if bold else _LR
     if fits and isinstance(method, MeanField):
@@ -76,5 +79,28 @@ def default_epochs(model: nn.Module, loader: Iterable[Any], likelihood: str) -> 
         return _EPOCHS
     if batches == 0 or not is_fully_connected(model):
         return _EPOCHS
-    least = _LEAST_STEPS["classes" if likelihood in _CLASSES else "values"]
+    least = _LEAST_STEPS["values" if LIKELIHOODS[likelihood].kind == "values" else "classes"]
     return max(_EPOCHS, math.ceil(least / batches))
+
+
+def fits_already(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, method: Method
+) -> bool:
+    """Whether the mean network predicts the first batch, so that a small learning rate will do.
+
+    Its outputs must be likelier for their own targets than for those of other examples. Looked at
+    only where the answer matters.
+    """
+    if not isinstance(method, MeanField) or method.lr is not None:
+        return False
+    batch = next(iter(loader), None)
+    if batch is None:
+        return False
+    x, y = unpack(batch, "the training loader", float_dtype(model))
+    device, kind = next(model.parameters()).device, LIKELIHOODS[likelihood]
+    y = y.to(device)
+    with drawing(model, "mean", None), explained_failure(x):
+        output = run(model, moved(x, device))
+    learned = kind.start(output, y)
+    own, mixed = (kind.nll(out, y, learned)[0] for out in (output, output.roll(1, 0)))
+    return bool(averaged((mixed - own).float()) > _GAIN)

@@ -6,15 +6,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import BayesianModule
+from pocketbayes.layers import BayesianModule, Inputs, named_tensors, run
 from pocketbayes.likelihoods import Objective
+from pocketbayes.prediction import fault_in_numbers
 
 
 class Suspect(NamedTuple):
     """A step whose loss has not been looked at yet, and its batch."""
 
     step: int
-    x: Tensor
+    x: Inputs
     y: Tensor
     finite: Tensor
     copied: torch.cuda.Event | None
@@ -27,7 +28,7 @@ class LossWatch:
         self.on_gpu = device.type == "cuda"
         self.waiting: deque[Suspect] = deque()
 
-    def add(self, step: int, loss: Tensor, x: Tensor, y: Tensor) -> None:
+    def add(self, step: int, loss: Tensor, x: Inputs, y: Tensor) -> None:
         """Notes the loss of a step."""
         finite, copied = torch.isfinite(loss.detach()), None
         if self.on_gpu:
@@ -48,21 +49,17 @@ class LossWatch:
         return None
 
 
-def where_not_finite(objective: Objective, x: Tensor, y: Tensor) -> str:
-    """Names the first cause that can be seen: data, label, parameter or layer, in this order."""
-    if x.is_floating_point() and not x.isfinite().all():
-        return "the input batch holds a value that is not finite"
-    if y.is_floating_point() and not y.isfinite().all():
-        return "the target batch holds a value that is not finite"
-    output, layer = _first_bad_layer(objective.model, x)
-    if objective.likelihood == "categorical":
-        classes = output.shape[1]
-        wrong = y[(y < 0) | (y >= classes)]
-        if len(wrong):
-            return (
-                f"label {int(wrong[0])} is out of range: the model has {classes} outputs, "
-                f"so labels must be 0 to {classes - 1}"
-            )
+def fault_in_batch(objective: Objective, x: Inputs, y: Tensor) -> str | None:
+    """Which row of a batch the network cannot learn from: inputs or targets; or None."""
+    found = fault_in_numbers([*named_tensors(x), ("the target", y)])
+    if found is not None:
+        return found
+    return objective.likelihood.complaint(_first_bad_layer(objective.model, x)[0], y)
+
+
+def where_not_finite(objective: Objective, x: Inputs) -> str:
+    """Names the first cause in the network that can be seen: parameter or layer."""
+    _, layer = _first_bad_layer(objective.model, x)
     for name, parameter in objective.model.named_parameters():
         if not parameter.isfinite().all():
             return f"parameter {name} is not finite"
@@ -72,7 +69,7 @@ def where_not_finite(objective: Objective, x: Tensor, y: Tensor) -> str:
 
 
 @torch.no_grad()
-def _first_bad_layer(model: nn.Module, x: Tensor) -> tuple[Tensor, str | None]:
+def _first_bad_layer(model: nn.Module, x: Inputs) -> tuple[Tensor, str | None]:
     found: list[str] = []
 
     def look(name: str, module: nn.Module) -> None:
@@ -88,7 +85,7 @@ def _first_bad_layer(model: nn.Module, x: Tensor) -> tuple[Tensor, str | None]:
         if isinstance(module, BayesianModule) or not any(True for _ in module.children()):
             look(name, module)
     try:
-        output: Tensor = model(x)
+        output = run(model, x)
     finally:
         for handle in handles:
             handle.remove()

@@ -15,21 +15,23 @@ from pocketbayes.errors import (
     require_choice,
     require_count,
     require_number,
+    require_truth,
 )
 from pocketbayes.layers import (
     Ensemble,
-    add_noise_parameter,
+    Inputs,
     explained_failure,
-    noise_log_std,
+    moved,
     require_module,
-    require_tensor,
     restored_mode,
+    small_products,
+    run,
     update_description,
 )
-from pocketbayes.likelihoods import LIKELIHOODS, Objective, matched_target
+from pocketbayes.likelihoods import LIKELIHOODS, Objective, learned_of, start_learned_
 from pocketbayes.methods import DeepEnsemble, MeanField, Method, StartContext, agree_on_state
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
-from pocketbayes.prediction import unpack
+from pocketbayes.prediction import float_dtype, unpack
 from pocketbayes.training.batch_norm import (
     average_batch_norms_,
     refresh_norms_,
@@ -37,18 +39,18 @@ from pocketbayes.training.batch_norm import (
 )
 from pocketbayes.training.batches import Batches, dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
-from pocketbayes.training.defaults import with_defaults
+from pocketbayes.training.defaults import default_epochs, fits_already, with_defaults
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
     launched_fabric,
-    peak_memory,
     tuned_convolutions,
 )
 from pocketbayes.training.gradients import mean_sizes
-from pocketbayes.training.observation_noise import average_noise_, noise_in_use, refresh_noise_
+from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
 from pocketbayes.training.priors import begin_priors_
-from pocketbayes.training.run import Run, Settings
+from pocketbayes.training.run import Run
+from pocketbayes.training.settings import Settings
 
 
 def fit(
@@ -56,7 +58,7 @@ def fit(
     train_loader: Iterable[Any],
     method: Method | None = None,
     *,
-    epochs: int = 100,
+    epochs: int | None = None,
     likelihood: str = "categorical",
     val_loader: Iterable[Any] | None = None,
     seed: int = 0,
@@ -68,6 +70,8 @@ def fit(
     device: str = "auto",
     progress: bool = True,
     checkpoint_minutes: float = 10.0,
+    keep_best: bool = False,
+    patience: int | None = None,
 ) -> FitResult:
     """Trains a Bayesian model by variational inference, in place.
 
@@ -78,12 +82,18 @@ def fit(
 
     Args:
         model: the result of `bayesianize_`.
-        train_loader: a DataLoader (or list) of (input, target) batches.
+        train_loader: a DataLoader (or list) of batches: (input, target); several inputs as
+            (a, b, ..., target) or ((a, b), target); or dicts with the target under "labels",
+            "label", "target", "targets" or "y" and the inputs of `forward` by name. Each is a
+            tensor or a NumPy array. A network may return an object or dict with "logits".
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
-        epochs: passes over the data; 0 only gives the method's posteriors to the weights.
-        likelihood: "categorical" (targets are class numbers) or "gaussian" (real targets,
-            standardise them; the noise is learned, one std per output).
-        val_loader: evaluated after each epoch with 10 samples; only logged.
+        epochs: passes over the data; 0 only gives the method's posteriors to the weights. None:
+            100, and in fully connected networks at least 2,000 steps, or 5,000 for values.
+        likelihood: "categorical" (targets are class numbers; -100 does not count), "gaussian"
+            (real targets, standardise them; the noise is learned, one std per output),
+            "heteroscedastic", "student-t", "poisson", "negative-binomial" or "bernoulli": see
+            docs/likelihoods.md.
+        val_loader: evaluated after each epoch with 10 samples; only logged, unless keep_best.
         seed: determines order, augmentation and noise. Global generators are left as they were.
         dataset_size: N, for a loader that does not know it.
         out: directory for `checkpoint.pt` and `history.jsonl`.
@@ -94,14 +104,22 @@ def fit(
         device: "cpu", "cuda", or "auto".
         progress: show a progress bar on stderr.
         checkpoint_minutes: time between checkpoints; there is one at the end in any case.
+        keep_best: the model ends as it was after the epoch of least NLL on `val_loader`, batch
+            norms and noise included. While the KL's weight rises (`warmup`), networks are of
+            another objective, which hardly regularises and so looks good early on: only epochs
+            that begin with the whole weight are compared, or all if none does. Stages and
+            members of an ensemble keep the best of their own.
+        patience: with keep_best, stop after so many epochs without a better one.
 
     Returns:
         `FitResult`: `.model`, and `.history`, a dict per epoch with loss, nll, kl (nats),
-        accuracy (or rmse), examples_per_second, beta, lr and, with a val_loader, val_*.
+        accuracy (or rmse), examples_per_second, beta, lr and, with a val_loader, val_*; with
+        keep_best also `.best_epoch`, and `best_epoch` so far in each row.
 
     Raises:
         TrainingError: the loss became NaN or infinite; says at which step and in which layer.
-        DataError: the loader yields something else than pairs of tensors, or nothing.
+        DataError: the loader yields no such batches, or nothing; or the loss is not finite since
+            an input or target is not, or a label is no class: says which row of which batch.
         KeyboardInterrupt: after Ctrl-C, once the step is finished and the checkpoint written.
 
     Example:
@@ -112,7 +130,8 @@ def fit(
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
     _require_single(model)
-    require_count(epochs, "epochs", least=0)
+    if epochs is not None:
+        require_count(epochs, "epochs", least=0)
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
@@ -120,11 +139,12 @@ def fit(
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
-    _require_many_passes(val_loader)
+    _require_validation(val_loader, keep_best, patience)
     fit_one = partial(
         fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
         dataset_size=dataset_size, precision=precision, compile=compile, device=device,
-        progress=progress, checkpoint_minutes=checkpoint_minutes,
+        progress=progress, checkpoint_minutes=checkpoint_minutes, keep_best=keep_best,
+        patience=patience,
     )  # fmt: skip
     if isinstance(method, DeepEnsemble):
         fit_one = partial(fit_one, method=method.member(), epochs=epochs)
@@ -133,22 +153,31 @@ def fit(
     if stages is not None:
         return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
     size = dataset_size_of(train_loader, dataset_size)
-    method = with_defaults(method, model, likelihood, size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
-    settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes)
-    with isolated_randomness(fabric.device), restored_mode(model), tuned_convolutions():
-        model.to(fabric.device).train()
+    model.to(fabric.device)
+    with (
+        isolated_randomness(fabric.device),
+        restored_mode(model),
+        tuned_convolutions(),
+        small_products(model),
+    ):
+        model.train()
         if fabric.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(fabric.device)
         seed_everything(mixed_seed(seed), fabric.device)
+        fits = fits_already(model, train_loader, likelihood, method)
+        method = with_defaults(method, model, likelihood, fits)
+        if epochs is None:
+            epochs = default_epochs(model, train_loader, likelihood)
+        settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
+                            keep_best, patience)  # fmt: skip
         begin_priors_(model, method)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
         memory = _begin(fabric, model, train_loader, settings)
-        run = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
-        run.train(progress)
-        return FitResult(model, run.at.history, run.at.seconds, peak_memory(fabric.device))
+        whole = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
+        return whole.train(progress)
 
 
 def _require_single(model: nn.Module) -> None:
@@ -157,7 +186,20 @@ def _require_single(model: nn.Module) -> None:
         raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
 
 
-def _require_many_passes(val_loader: Iterable[Any] | None) -> None:
+def _require_validation(
+    val_loader: Iterable[Any] | None, keep_best: bool, patience: int | None
+) -> None:
+    """An error unless there is validation data for what is asked of it, in every epoch."""
+    require_truth(keep_best, "keep_best")
+    if patience is not None:
+        require_count(patience, "patience")
+        if not keep_best:
+            raise PocketBayesError("patience counts epochs since the best one: add keep_best=True")
+    if keep_best and val_loader is None:
+        raise PocketBayesError(
+            "keep_best=True chooses the epoch by validation data: pass val_loader=, a part of the "
+            "training data that is held back, never the test set"
+        )
     if isinstance(val_loader, Iterator):
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
@@ -169,10 +211,9 @@ def _begin(
 ) -> dict[str, Tensor]:
     """Lets the method look at the data before the first step; returns what it keeps."""
 
-    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        batches = Batches(
-            loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
-        )
+    def pairs() -> Iterator[tuple[Inputs, Tensor]]:
+        place = fabric.global_rank, fabric.world_size, fabric.device
+        batches = Batches(loader, settings.seed, *place, float_dtype(model))
         return ((x, y) for _, x, y in batches.epoch(0))
 
     def mean_gradients() -> dict[str, Tensor]:
@@ -180,14 +221,13 @@ def _begin(
             return mean_sizes(Objective(model, settings.likelihood), pairs())
 
     def refresh() -> None:
-        noise = noise_in_use(model)
-        learns_noise = noise is not None and noise.requires_grad
-        if running_batch_norms(model) or learns_noise:
+        is_noisy = learns_noise(model)
+        if running_batch_norms(model) or is_noisy:
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
             average_batch_norms_(model)
-            if learns_noise:
+            if is_noisy:
                 refresh_noise_(model, pairs())
                 average_noise_(model)
 
@@ -212,24 +252,21 @@ def _describe(
     if isinstance(getattr(dataset, "preprocess", None), dict):
         facts["preprocess"] = dataset.preprocess  # type: ignore[union-attr]
     update_description(model, **facts)
-    if likelihood == "gaussian" and noise_log_std(model) is None:
-        _start_noise(model, loader, device)
+    if learned_of(model, LIKELIHOODS[likelihood]) is None:
+        _start_noise(model, loader, likelihood, device)
 
 
 @torch.no_grad()
-def _start_noise(model: nn.Module, loader: Iterable[Any], device: torch.device) -> None:
-    """The noise of each output starts at the spread of its targets in the first batch."""
+def _start_noise(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
+) -> None:
+    """What the likelihood learns starts from the targets of the first batch."""
     batch = next(iter(loader), None)
     if batch is None:
         raise DataError("the training loader is empty: it yielded no batch")
-    x, y = unpack(batch, "the training loader")
+    x, y = unpack(batch, "the training loader", float_dtype(model))
     model.eval()
     with explained_failure(x):
-        output = require_tensor(model(x.to(device)))
+        output = run(model, moved(x, device))
     model.train()
-    target = matched_target(output, y.to(device)).float()
-    add_noise_parameter(model, tuple(output.shape[1:]))
-    noise = noise_log_std(model)
-    assert noise is not None
-    spread = target.std(0, correction=0)
-    noise.data.copy_(torch.where(spread.isfinite() & (spread > 0), spread, 1.0).log())
+    start_learned_(model, LIKELIHOODS[likelihood], output, y.to(device))

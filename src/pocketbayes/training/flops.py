@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import BayesianModule, restored_mode
+from pocketbayes.layers import (
+    BayesianModule,
+    Inputs,
+    called,
+    num_examples,
+    restored_mode,
+    tensors_of,
+)
 from pocketbayes.methods import ExchangingMethod, Method
 from pocketbayes.posteriors import isolated_randomness
 
@@ -35,7 +42,7 @@ class TrainingFlops:
         return self.active / self.dense
 
 
-def training_flops(model: nn.Module, x: Tensor, method: Method | None = None) -> TrainingFlops:
+def training_flops(model: nn.Module, x: Inputs, method: Method | None = None) -> TrainingFlops:
     """Floating-point operations of training on one example of `x`.
 
     A multiply-add with a weight counts 2; norms, activations, noise and attention's products of
@@ -47,15 +54,15 @@ def training_flops(model: nn.Module, x: Tensor, method: Method | None = None) ->
 
     Args:
         model: a network, converted or not; it is run once, without gradients.
-        x: inputs of one batch.
+        x: inputs of one batch: a tensor, or several in a tuple or, by name, in a dict.
         method: how it is trained, for the exchanges of sparse methods.
 
     Example:
         >>> training_flops(model, x, Subspace(density=0.05)).ratio
     """
     uses = _uses_of_weights(model, x)
-    dense = 2 * sum(count * size for count, size, _ in uses) / len(x)
-    active = 2 * sum(count * kept for count, _, kept in uses) / len(x)
+    dense = 2 * sum(count * size for count, size, _ in uses) / num_examples(x)
+    active = 2 * sum(count * kept for count, _, kept in uses) / num_examples(x)
     extra = 0.0
     if isinstance(method, ExchangingMethod) and active < dense:
         passes = method.growth_steps if method.growth == "multi_step" else 1
@@ -64,7 +71,7 @@ def training_flops(model: nn.Module, x: Tensor, method: Method | None = None) ->
     return TrainingFlops(3 * active + extra, 3 * dense)
 
 
-def _uses_of_weights(model: nn.Module, x: Tensor) -> list[tuple[int, int, int]]:
+def _uses_of_weights(model: nn.Module, x: Inputs) -> list[tuple[int, int, int]]:
     """For each weight tensor: how often a pass over `x` uses it, its size, and its active size."""
     found: list[tuple[int, int, int]] = []
 
@@ -72,11 +79,12 @@ def _uses_of_weights(model: nn.Module, x: Tensor) -> list[tuple[int, int, int]]:
         count = _positions(module, inputs, output)
         found.extend((count, size, kept) for size, kept in _sizes(module))
 
+    device = tensors_of(x)[0].device
     with (
-        _hooked(model, note), restored_mode(model), isolated_randomness(x.device), torch.no_grad()
+        _hooked(model, note), restored_mode(model), isolated_randomness(device), torch.no_grad()
     ):  # fmt: skip
         model.eval()
-        model(x)
+        called(model, x)
     return found
 
 

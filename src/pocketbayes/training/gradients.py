@@ -6,14 +6,14 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import drawing_by, named_posteriors
+from pocketbayes.layers import Inputs, drawing_by, named_posteriors
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import averaged
 from pocketbayes.posteriors import Packed, is_trainable
 
 
 def dense_gradients(
-    objective: Objective, x: Tensor, y: Tensor, estimator: str | None = None
+    objective: Objective, x: Inputs, y: Tensor, estimator: str | None = None
 ) -> dict[str, Tensor]:
     """d nll / d w of each sparse posterior that learns, by name, as a dense tensor.
 
@@ -37,9 +37,9 @@ def dense_gradients(
         stack.enter_context(_kept_buffers(objective.model))
         stack.enter_context(drawing_by(objective.model, estimator))
         read = {name: stack.enter_context(q.recorded()) for name, q in packed.items()}
-        loss, _ = objective(x, y, torch.zeros((), device=x.device))
+        loss, _ = objective(x, y, torch.zeros((), device=y.device))
         tensors = [dense for tensors in read.values() for dense in tensors if dense.requires_grad]
-        with torch.autocast(x.device.type, enabled=False):  # backward runs in forward's types
+        with torch.autocast(y.device.type, enabled=False):  # backward runs in forward's types
             found = torch.autograd.grad(loss, tensors, allow_unused=True) if tensors else ()
     by_tensor = dict(zip(map(id, tensors), found, strict=True))
     return {
@@ -48,7 +48,7 @@ def dense_gradients(
     }
 
 
-def mean_sizes(objective: Objective, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+def mean_sizes(objective: Objective, batches: Iterable[tuple[Inputs, Tensor]]) -> dict[str, Tensor]:
     """Mean over batches of |d nll / d mean| of each posterior that learns, by name.
 
     It is the mean over all processes; buffers and gradients stay as they were.
@@ -62,8 +62,8 @@ def mean_sizes(objective: Objective, batches: Iterable[tuple[Tensor, Tensor]]) -
     number = 0
     with _kept_buffers(objective.model):
         for x, y in batches:
-            loss, _ = objective(x, y, torch.zeros((), device=x.device))
-            with torch.autocast(x.device.type, enabled=False):
+            loss, _ = objective(x, y, torch.zeros((), device=y.device))
+            with torch.autocast(y.device.type, enabled=False):
                 found = torch.autograd.grad(loss, list(means.values()), allow_unused=True)
             for name, gradient in zip(means, found, strict=True):
                 totals[name] += 0 if gradient is None else gradient.abs()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import named_posteriors, noise_log_std
+from pocketbayes.layers import named_posteriors, noise_parameters
 from pocketbayes.methods import Method
 
 
@@ -22,8 +22,7 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
     scales: dict[int, torch.Tensor] = {
         id(p): p for _, q in named_posteriors(model) for p in q.std_parameters()
     }
-    noise = noise_log_std(model)
-    noises = {} if noise is None else {id(noise): noise}
+    noises = {id(noise): noise for noise in noise_parameters(model).values()}
     located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
     inclusions = {id(p) for _, q in named_posteriors(model) for p in q.inclusion_parameters()}
     known = scales.keys() | inclusions

@@ -5,51 +5,30 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import TrainingError
-from pocketbayes.layers import explained_failure, update_description
+from pocketbayes.errors import DataError, TrainingError
+from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
 from pocketbayes.likelihoods import Objective
-from pocketbayes.methods import Method, StepContext, never_broadcast
+from pocketbayes.methods import StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
-from pocketbayes.prediction import evaluate
+from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
+from pocketbayes.training.best import compare_epoch, has_waited, restore_best_
 from pocketbayes.training.checkpoints import NAME, write_history
-from pocketbayes.training.diagnosis import LossWatch, where_not_finite
-from pocketbayes.training.environment import deferred_interrupt
+from pocketbayes.training.composition import FitResult
+from pocketbayes.training.diagnosis import LossWatch, fault_in_batch, where_not_finite
+from pocketbayes.training.environment import deferred_interrupt, peak_memory
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
 from pocketbayes.training.run_state import RunState, fill_model, load_state, save_state
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What determines a run, besides model and data."""
-
-    epochs: int
-    likelihood: str
-    seed: int
-    dataset_size: int
-    method: Method
-    compile: bool | str
-    checkpoint_minutes: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """All that bears on the result."""
-        return {
-            "epochs": self.epochs,
-            "likelihood": self.likelihood,
-            "seed": self.seed,
-            "dataset_size": self.dataset_size,
-            **self.method.settings(),
-        }
+from pocketbayes.training.settings import Settings
 
 
 class Run:
@@ -68,9 +47,8 @@ class Run:
     ) -> None:
         self.fabric, self.model, self.settings, self.directory = fabric, model, settings, directory
         self.val_loader = val_loader
-        self.batches = Batches(
-            loader, settings.seed, fabric.global_rank, fabric.world_size, fabric.device
-        )
+        place = fabric.global_rank, fabric.world_size, fabric.device
+        self.batches = Batches(loader, settings.seed, *place, float_dtype(model))
         self.objective = Objective(model, settings.likelihood)
         one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
         self.compile = settings.compile if not settings.method.resizes else False
@@ -81,7 +59,7 @@ class Run:
                 stacklevel=3,
             )
         self.replays_graphs = self.compile is True and one_gpu
-        self.score = "accuracy" if settings.likelihood == "categorical" else "rmse"
+        self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, memory)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
@@ -125,7 +103,7 @@ class Run:
         mode = "reduce-overhead" if self.replays_graphs else None
         return torch.compile(self.objective, mode=mode)
 
-    def train(self, progress: bool) -> None:
+    def train(self, progress: bool) -> FitResult:
         """Runs from where it stands to the end."""
         begin = time.monotonic() - self.at.seconds
         shown = progress and self.fabric.is_global_zero
@@ -133,12 +111,17 @@ class Run:
             self.settings.epochs, self.score, shown
         ) as bar:  # fmt: skip
             while self.at.epoch < self.settings.epochs:
+                if has_waited(self.at, self.settings.patience):
+                    break
                 self._run_epoch(bar, begin, interrupted)
+        restore_best_(self.at, self.model)
         self.settings.method.finish(self.model)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
             parameter.grad = None
+        at, peak = self.at, peak_memory(self.fabric.device)
+        return FitResult(self.model, at.history, at.seconds, peak, at.best_epoch)
 
     def _run_epoch(self, bar: TrainingBar, begin: float, interrupted: threading.Event) -> None:
         started, seen = time.monotonic(), 0
@@ -160,19 +143,19 @@ class Run:
         if interrupted.is_set():
             self._stop_for_interrupt()
 
-    def _step(self, number: int, x: Tensor, y: Tensor) -> None:
+    def _step(self, number: int, x: Inputs, y: Tensor) -> None:
         """One optimiser step on one batch."""
         method, size = self.settings.method, self.settings.dataset_size
         progress = self._progress(number, len(y))
         self.at.beta = method.kl_weight(progress)
         self.at.lr_scale = lr_scale(progress, method.lr_warmup)
-        weight = torch.full((), self.at.beta / size, device=x.device)
+        weight = torch.full((), self.at.beta / size, device=y.device)
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with explained_failure(x):
             loss, numbers = self.step_module(x, y, weight)
         if self.at.step == 0:
-            update_description(self.model, input_dims=x.dim())
+            update_description(self.model, input_dims=num_dims(x))
         self.at.step += 1
         self.watch.add(self.at.step, loss, x, y)
         self._check(everything=False)
@@ -188,7 +171,7 @@ class Run:
         self.at.add(numbers, len(y))
         self._let_method_act(progress, x, y)
 
-    def _let_method_act(self, progress: float, x: Tensor, y: Tensor) -> None:
+    def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
         if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
             move_priors_(self.model)
 
@@ -224,10 +207,13 @@ class Run:
         bad = self.watch.first_bad(everything)
         if bad is None:
             return
-        where = where_not_finite(self.objective, bad.x, bad.y)
+        when = f"step {bad.step} (epoch {self.at.epoch + 1})"
+        fault = fault_in_batch(self.objective, bad.x, bad.y)
+        if fault is not None:
+            raise DataError(f"in the batch of {when}, {fault}. {self._last_good()}")
         raise TrainingError(
-            f"the loss is not finite at step {bad.step} (epoch {self.at.epoch + 1}): {where}. "
-            f"{self._last_good()} If the data is right, lower the learning rate or set clip_norm"
+            f"the loss is not finite at {when}: {where_not_finite(self.objective, bad.x)}. "
+            f"{self._last_good()} The data is finite: lower the learning rate or set clip_norm"
         )
 
     def _last_good(self) -> str:
@@ -261,6 +247,9 @@ class Run:
         row |= {"seconds": self.at.seconds}
         if self.val_loader is not None and self.fabric.is_global_zero:
             row |= self._validation()
+        if self.settings.keep_best and self.settings.compares(self.at.epoch):
+            compare_epoch(self.at, self.model, row.get("val_nll"))
+            row["best_epoch"] = self.at.best_epoch
         self.at.history.append(row)
         self.at.totals.zero_()
         self.at.epoch, self.at.batch = self.at.epoch + 1, 0

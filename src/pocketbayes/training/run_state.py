@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ class RunState:
             that size.
         memory: what the method keeps from step to step.
         history: a row for each epoch.
+        best_epoch, best_nll: of the least validation NLL so far, if the best epoch is to be kept.
+        best_state: the model then; None once it is restored.
     """
 
     totals: Tensor
@@ -36,6 +38,9 @@ class RunState:
     lr_scale: float = 0.0
     memory: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+    best_epoch: int | None = None
+    best_nll: float = inf
+    best_state: dict[str, Tensor] | None = None
 
     @classmethod
     def at_start(cls, device: torch.device, memory: dict[str, Tensor]) -> "RunState":

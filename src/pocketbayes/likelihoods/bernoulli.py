@@ -1,0 +1,34 @@
+"""Several labels at once: each is there or not, by its own logit."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pocketbayes.likelihoods.base import Learned, Likelihood, at_least_float32, matched_target
+
+
+class Bernoulli(Likelihood):
+    """P(label) = sigmoid(output), for each of (batch, labels); targets are 0 or 1."""
+
+    name = "bernoulli"
+    kind = "labels"
+    score = "accuracy"
+
+    def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy per example, summed over its labels, and accuracy per label."""
+        logits = at_least_float32(output)
+        y = matched_target(output, target).to(logits.dtype)
+        loss = F.binary_cross_entropy_with_logits(logits, y, reduction="sum") / len(logits)
+        possible = ((y == 0) | (y == 1)).all()
+        accuracy = ((logits > 0) == (y > 0.5)).to(loss.dtype).mean()
+        return torch.where(possible, loss, torch.nan), accuracy
+
+    def complaint(self, output: Tensor, target: Tensor) -> str | None:
+        """The first target that is neither 0 nor 1."""
+        wrong = target[(target != 0) & (target != 1)]
+        if not len(wrong):
+            return None
+        return (
+            f"target {float(wrong[0]):g} is neither 0 nor 1: bernoulli needs one of them for each "
+            'label; for one class out of several use likelihood="categorical"'
+        )

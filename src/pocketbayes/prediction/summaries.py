@@ -1,0 +1,126 @@
+"""From draws of a network's output to a prediction."""
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pocketbayes.errors import DataError
+from pocketbayes.likelihoods import Likelihood, TargetDistribution, ValueLikelihood
+from pocketbayes.prediction.predictions import (
+    ClassPrediction,
+    LabelPrediction,
+    Prediction,
+    ValuePrediction,
+)
+
+
+def summarised(
+    likelihood: Likelihood, draws: Tensor, learned: dict[str, Tensor], average: str, keep: bool
+) -> Prediction:
+    """The prediction of a batch, of which there are (S, N, ...) outputs."""
+    if isinstance(likelihood, ValueLikelihood):
+        return value_prediction(likelihood.distribution(draws, learned, dim=2))
+    if likelihood.kind == "labels":
+        return label_prediction(draws, average, keep)
+    return class_prediction(draws, average, keep)
+
+
+def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPrediction:
+    """From logits (S, N, classes, ...)."""
+    if draws.dim() < 3:
+        raise DataError(
+            f"the model's output has shape {tuple(draws.shape[1:])}; a categorical prediction "
+            'needs (batch, classes, ...). Is this a regression? Then likelihood="gaussian"'
+        )
+    samples = draws.softmax(2)
+    probs = samples.mean(0) if average == "probs" else draws.mean(0).softmax(1)
+    entropy = torch.special.entr(probs).sum(1)
+    aleatoric = torch.special.entr(samples).sum(2).mean(0)
+    return ClassPrediction(
+        num_samples=len(draws),
+        samples=samples if keep_samples else None,
+        probs=probs,
+        entropy=entropy,
+        aleatoric=aleatoric,
+        epistemic=_epistemic(entropy, aleatoric, len(draws), average),
+        variance=unbiased_variance(samples),
+    )
+
+
+def label_prediction(draws: Tensor, average: str, keep_samples: bool) -> LabelPrediction:
+    """From logits (S, N, labels, ...)."""
+    samples = draws.sigmoid()
+    probs = samples.mean(0) if average == "probs" else draws.mean(0).sigmoid()
+    entropy, aleatoric = _binary_entropy(probs), _binary_entropy(samples).mean(0)
+    return LabelPrediction(
+        num_samples=len(draws),
+        samples=samples if keep_samples else None,
+        probs=probs,
+        entropy=entropy,
+        aleatoric=aleatoric,
+        epistemic=_epistemic(entropy, aleatoric, len(draws), average),
+        variance=unbiased_variance(samples),
+    )
+
+
+def value_prediction(parts: TargetDistribution) -> ValuePrediction:
+    """From the distributions (S, N, ...) of the draws."""
+    samples = parts.location
+    aleatoric, epistemic = parts.variance.mean(0), unbiased_variance(samples)
+    return ValuePrediction(
+        num_samples=len(samples),
+        samples=samples,
+        mean=samples.mean(0),
+        std=(aleatoric + epistemic).sqrt(),
+        aleatoric=aleatoric,
+        epistemic=epistemic,
+        parts=parts,
+    )
+
+
+def unbiased_variance(samples: Tensor) -> Tensor:
+    """Over the first dimension; 0 for one sample."""
+    return samples.var(0) if len(samples) > 1 else torch.zeros_like(samples[0])
+
+
+def _epistemic(entropy: Tensor, aleatoric: Tensor, count: int, average: str) -> Tensor:
+    """The mutual information: S / (S - 1) times that of S draws.
+
+    With averaged logits the difference is no mutual information, and may be negative.
+    """
+    if average != "probs":
+        return entropy - aleatoric
+    scale = count / (count - 1) if count > 1 else 0.0
+    return scale * (entropy - aleatoric).clamp_min(0)
+
+
+def _binary_entropy(probs: Tensor) -> Tensor:
+    found: Tensor = torch.special.entr(probs) + torch.special.entr(1 - probs)
+    return found
+
+
+def joined(parts: list[Prediction], single: bool) -> Prediction:
+    """One prediction from those of the batches; for a single example, without batch dimension."""
+    kind, found = type(parts[0]), dict[str, Any]()
+    for name in (field.name for field in fields(kind)):
+        values = [getattr(part, name) for part in parts]
+        dim = 1 if name in ("samples", "parts") else 0
+        found[name] = _joined_values(values, dim, single)
+    if single and kind is ClassPrediction:
+        found["class_dim"] = 0
+    elif single:
+        found["is_single"] = True
+    return kind(**found)
+
+
+def _joined_values(values: list[Any], dim: int, single: bool) -> Any:
+    first = values[0]
+    if isinstance(first, TargetDistribution):
+        whole = type(first).joined(values, dim)
+        return whole.mapped(lambda tensor: tensor.squeeze(dim)) if single else whole
+    if isinstance(first, Tensor):
+        together = torch.cat(values, dim)
+        return together.squeeze(dim) if single else together
+    return first
