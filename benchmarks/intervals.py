@@ -29,6 +29,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 
+Figures = dict[str, dict[str, float]]  # by row of the table
+
 
 def network(inputs: int, seed: int) -> nn.Module:
     torch.manual_seed(seed)
@@ -42,28 +44,24 @@ def batches(x: Tensor, y: Tensor, shuffle: bool = True) -> Any:
     return DataLoader(TensorDataset(x, y), size, shuffle=shuffle)
 
 
-def bayesian(part: Part, seed: int) -> dict[str, float]:
+def bayesian(part: Part, seed: int) -> Figures:
     model = pb.bayesianize_(network(part.x.shape[1], seed))
     loader, options = batches(part.x, part.y), {"device": "cpu", "progress": False}
     pb.fit(model, loader, likelihood="gaussian", seed=seed, **options)
-    return of_model(model, part)
+    return {"pocketbayes": of_model(model, part)}
 
 
-def plain(part: Part, seed: int, members: int = 1) -> dict[str, float]:
-    """Stopped early; the noise is that of the rows it was stopped by."""
+def ensemble(part: Part, seed: int) -> Figures:
+    """And its first member, which is the plain network of this seed."""
     order = torch.randperm(len(part.x), generator=torch.Generator().manual_seed(seed))
     held, kept = order[: len(order) // 10], order[len(order) // 10 :]
     loader, watched = (batches(part.x[rows], part.y[rows]) for rows in (kept, held))
-    method = pb.DeepEnsemble(members=members) if members > 1 else pb.Deterministic()
-    model = pb.bayesianize_(network(part.x.shape[1], seed))
     stopping = {"val_loader": watched, "keep_best": True, "patience": 20, "epochs": 200}
     options = {"device": "cpu", "progress": False, "likelihood": "gaussian"}
-    result = pb.fit(model, loader, method, seed=seed, **stopping, **options)
-    return of_model(pb.refresh_noise_(result.model, watched), part)
-
-
-def ensemble(part: Part, seed: int) -> dict[str, float]:
-    return plain(part, seed, members=5)
+    model = pb.bayesianize_(network(part.x.shape[1], seed))
+    five = pb.fit(model, loader, pb.DeepEnsemble(), seed=seed, **stopping, **options).model
+    found = {"plain network": five.members[0], "ensemble of 5": five}
+    return {k: of_model(pb.refresh_noise_(m, watched), part) for k, m in found.items()}
 
 
 def of_model(model: nn.Module, part: Part) -> dict[str, float]:
@@ -89,7 +87,7 @@ def of_normal(mean: Any, std: Any, part: Part) -> dict[str, float]:
     }
 
 
-def process(part: Part, seed: int) -> dict[str, float]:
+def process(part: Part, seed: int) -> Figures:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -100,55 +98,60 @@ def process(part: Part, seed: int) -> dict[str, float]:
     first = GaussianProcessRegressor(kernel).fit(x[rows[:1000]], y[rows[:1000]])
     fixed = GaussianProcessRegressor(first.kernel_, optimizer=None)
     fixed.fit(x[rows[:4000]], y[rows[:4000]])
-    return of_normal(*fixed.predict(part.x_test.double().numpy(), return_std=True), part)
+    found = fixed.predict(part.x_test.double().numpy(), return_std=True)
+    return {"Gaussian process": of_normal(*found, part)}
 
 
-def ridge(part: Part, seed: int) -> dict[str, float]:
+def ridge(part: Part, seed: int) -> Figures:
     from sklearn.linear_model import BayesianRidge
 
     model = BayesianRidge().fit(part.x.double().numpy(), part.y[:, 0].double().numpy())
-    return of_normal(*model.predict(part.x_test.double().numpy(), return_std=True), part)
+    found = model.predict(part.x_test.double().numpy(), return_std=True)
+    return {"Bayesian ridge": of_normal(*found, part)}
 
 
-def boosting(part: Part, seed: int) -> dict[str, float]:
+def boosting(part: Part, seed: int) -> Figures:
     from sklearn.ensemble import GradientBoostingRegressor
     from sklearn.model_selection import cross_val_predict
 
     x, y = part.x.double().numpy(), part.y[:, 0].double().numpy()
     model = GradientBoostingRegressor(random_state=seed)
     noise = np.sqrt(np.mean((y - cross_val_predict(model, x, y, cv=5)) ** 2))
-    return of_normal(model.fit(x, y).predict(part.x_test.double().numpy()), noise, part)
+    found = model.fit(x, y).predict(part.x_test.double().numpy())
+    return {"gradient boosting": of_normal(found, noise, part)}
 
 
-ROWS: dict[str, Callable[[Part, int], dict[str, float]]] = {
-    "pocketbayes": bayesian, "plain network": plain, "ensemble of 5": ensemble,
-    "Gaussian process": process, "Bayesian ridge": ridge, "gradient boosting": boosting,
+JOBS: dict[str, Callable[[Part, int], Figures]] = {
+    "ensemble": ensemble, "bayesian": bayesian, "process": process, "ridge": ridge,
+    "boosting": boosting,
 }  # fmt: skip
 
 
-def done(job: tuple[Path, str, int, str]) -> dict[str, Any]:
+def done(job: tuple[Path, str, int, str]) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    path, name, split, row = job
+    path, name, split, kind = job
     part, begin = opened(path, name, split, validation=False), time.perf_counter()
-    found = ROWS[row](part, split)
-    known = {"set": name, "split": split, "row": row, "rows": len(part.x)}
-    return known | found | {"seconds": time.perf_counter() - begin}
+    found = JOBS[kind](part, split)
+    known = {"set": name, "split": split, "rows": len(part.x)}
+    spent = {"seconds": time.perf_counter() - begin}
+    return [known | {"row": row} | figures | spent for row, figures in found.items()]
 
 
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--data", type=Path, required=True)
     made.add_argument("--sets", nargs="*")
-    made.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
+    made.add_argument("--jobs", nargs="+", default=list(JOBS), choices=JOBS)
     made.add_argument("--splits", type=int, default=SPLITS)
     made.add_argument("--processes", type=int, default=1)
     a = made.parse_args()
     names = a.sets or sorted(set_names(a.data), key=lambda n: -len(opened(a.data, n, 0, False).x))
-    jobs = [(a.data, n, k, row) for row in a.rows for n in names for k in range(a.splits)]
+    jobs = [(a.data, n, k, job) for n in names for job in a.jobs for k in range(a.splits)]
     with get_context("spawn").Pool(a.processes) as pool:
-        for found in pool.imap_unordered(done, jobs, chunksize=1):
-            append_result("intervals", **found)
+        for rows in pool.imap_unordered(done, jobs, chunksize=1):
+            for row in rows:
+                append_result("intervals", **row)
 
 
 if __name__ == "__main__":
