@@ -28,6 +28,7 @@ _HOME = {
     "FileSummary": "codec",
     "FitResult": "training",
     "FormatError": "errors",
+    "Laplace": "methods",
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from pocketbayes.methods import (
         DeepEnsemble,
         Deterministic,
+        Laplace,
         MCDropout,
         MeanField,
         RigL,

@@ -37,6 +37,7 @@ from pocketbayes.training.batch_norm import (
 )
 from pocketbayes.training.batches import Batches, dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
+from pocketbayes.training.curvature import curvatures, validation_nll
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
@@ -78,10 +79,12 @@ def fit(
         model: the result of `bayesianize_`.
         train_loader: a DataLoader (or list) of (input, target) batches.
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
-        epochs: passes over the data; 0 only gives the method's posteriors to the weights.
+        epochs: passes over the data; 0 only gives the method's posteriors to the weights. `Laplace`
+            trains nothing, whatever it is.
         likelihood: "categorical" (targets are class numbers) or "gaussian" (real targets,
             standardise them; the noise is learned, one std per output).
-        val_loader: evaluated after each epoch with 10 samples; only logged.
+        val_loader: evaluated after each epoch with 10 samples; only logged. `Laplace` chooses its
+            prior by it.
         seed: determines order, augmentation and noise. Global generators are left as they were.
         dataset_size: N, for a loader that does not know it.
         out: directory for `checkpoint.pt` and `history.jsonl`.
@@ -110,7 +113,7 @@ def fit(
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
     _require_single(model)
-    require_count(epochs, "epochs", least=0)
+    epochs = require_count(epochs, "epochs", least=0) if method.trains else 0
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
@@ -141,7 +144,7 @@ def fit(
         seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
-        memory = _begin(fabric, model, train_loader, settings)
+        memory = _begin(fabric, model, train_loader, val_loader, settings)
         run = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
         run.train(progress)
         return FitResult(model, run.at.history, run.at.seconds, peak_memory(fabric.device))
@@ -161,7 +164,11 @@ def _require_many_passes(val_loader: Iterable[Any] | None) -> None:
 
 
 def _begin(
-    fabric: Any, model: nn.Module, loader: Iterable[Any], settings: Settings
+    fabric: Any,
+    model: nn.Module,
+    loader: Iterable[Any],
+    val_loader: Iterable[Any] | None,
+    settings: Settings,
 ) -> dict[str, Tensor]:
     """Lets the method look at the data before the first step; returns what it keeps."""
 
@@ -176,19 +183,31 @@ def _begin(
             return mean_sizes(Objective(model, settings.likelihood), pairs())
 
     def refresh() -> None:
-        noise = noise_in_use(model)
-        learns_noise = noise is not None and noise.requires_grad
-        if running_batch_norms(model) or learns_noise:
+        if running_batch_norms(model):
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
             average_batch_norms_(model)
-            if learns_noise:
-                refresh_noise_(model, pairs())
+        refresh_noise(pairs())
+
+    def refresh_noise(data: Iterable[Any]) -> None:
+        noise = noise_in_use(model)
+        if noise is not None and noise.requires_grad:
+            agree_on_state(model)
+            with fabric.autocast():
+                refresh_noise_(model, data)
                 average_noise_(model)
 
+    def curvatures_of(only_last: bool, most: int) -> dict[str, Tensor]:
+        refresh_noise(pairs() if val_loader is None else val_loader)
+        agree_on_state(model)
+        found = curvatures(model, settings.likelihood, pairs(), only_last, most)
+        return {name: settings.dataset_size * mean for name, mean in found.items()}
+
     memory: dict[str, Tensor] = {}
-    settings.method.begin(model, StartContext(mean_gradients, memory, refresh))
+    nll = None if val_loader is None else partial(validation_nll, model, val_loader, settings.seed)
+    context = StartContext(mean_gradients, memory, refresh, curvatures_of, nll)
+    settings.method.begin(model, context)
     return memory
 
 

@@ -1,0 +1,38 @@
+"""The curvature of each likelihood at a network's output, as a factor of its matrix."""
+
+import torch
+from torch import Tensor
+
+from pocketbayes.errors import PocketBayesError
+
+
+def curvature_root(
+    likelihood: str, output: Tensor, direction: Tensor, log_std: Tensor | None
+) -> Tensor:
+    """S v with S S^T = -E d^2 log p(y | f) / df^2, for the output f of one example.
+
+    Classes, in dim 0: S S^T = diag(p) - p p^T, so S v = sqrt(p) v - p (sqrt(p) . v).
+    Values: S v = v / std.
+    """
+    if likelihood == "categorical":
+        probs = output.softmax(0)
+        scaled = probs.sqrt() * direction
+        return scaled - probs * scaled.sum(0)
+    if likelihood == "gaussian" and log_std is not None:
+        return direction * (-log_std).exp()
+    raise PocketBayesError(
+        f'Laplace knows the likelihoods "categorical" and "gaussian", not {likelihood!r}'
+    )
+
+
+def directions(like: Tensor, most: int) -> Tensor:
+    """(K, ...) vectors v of the shape of `like` with E sum_k v v^T = 1.
+
+    The unit vectors if there are at most that many; else that many of random signs.
+    """
+    size = like.numel()
+    if size <= most:
+        eye = torch.eye(size, dtype=like.dtype, device=like.device)
+        return eye.reshape(size, *like.shape)
+    signs = torch.randint(2, (most, *like.shape), device=like.device)
+    return (2 * signs.to(like.dtype) - 1) / most**0.5
