@@ -46,6 +46,7 @@ _HOME = {
     "VariationalDropout": "methods",
     "audit": "layers",
     "bayesianize_": "layers",
+    "conformal": "prediction",
     "evaluate": "prediction",
     "feature_report": "report",
     "fit": "training",
@@ -62,6 +63,7 @@ _HOME = {
     "save": "codec",
     "sharing_summary": "compression",
     "shrink": "shrinking",
+    "temperature_": "prediction",
     "training_flops": "training",
     "weight_figures": "report",
 }
@@ -103,8 +105,10 @@ if TYPE_CHECKING:
         Prediction,
         Record,
         ValuePrediction,
+        conformal,
         evaluate,
         predict,
+        temperature_,
     )
     from pocketbayes.report import FeatureReport, feature_report, weight_figures
     from pocketbayes.shrinking import shrink

@@ -1,5 +1,7 @@
 """The curvature of each likelihood at a network's output, as a factor of its matrix."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -34,5 +36,6 @@ def directions(like: Tensor, most: int) -> Tensor:
     if size <= most:
         eye = torch.eye(size, dtype=like.dtype, device=like.device)
         return eye.reshape(size, *like.shape)
-    signs = torch.randint(2, (most, *like.shape), device=like.device)
-    return (2 * signs.to(like.dtype) - 1) / most**0.5
+    bits = torch.randint(2, (most, *like.shape), device=like.device)
+    signs: Tensor = 2 * bits.to(like.dtype) - 1
+    return signs / math.sqrt(most)

@@ -128,11 +128,11 @@ def set_variances_(posterior: Gaussian | Sparse, curvature: Tensor, prior_std: f
 
 def best_factor(loss_of: Callable[[float], float]) -> float:
     """The factor of least loss: the best power of two, then the best of its half powers."""
-    losses = {power: _or_infinite(loss_of(2.0**power)) for power in map(float, _POWERS)}
+    losses = {float(power): _or_infinite(loss_of(2.0**power)) for power in _POWERS}
     best = min(losses, key=lambda power: losses[power])
     losses |= {p: _or_infinite(loss_of(2.0**p)) for p in (best - 0.5, best + 0.5)}
     chosen = min(losses, key=lambda power: losses[power])
-    return 2.0 ** float(agreed(torch.tensor(chosen, dtype=torch.float64)))
+    return math.exp2(float(agreed(torch.tensor(chosen, dtype=torch.float64))))
 
 
 def _or_infinite(loss: float) -> float:

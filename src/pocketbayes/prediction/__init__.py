@@ -1,5 +1,6 @@
 """Predictions with uncertainty, what they hold, and how good they are."""
 
+from pocketbayes.prediction.calibrating import conformal, temperature_
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.inputs import input_batches, unpack
@@ -19,6 +20,7 @@ __all__ = [
     "Record",
     "ValuePrediction",
     "answered",
+    "conformal",
     "drawing",
     "draws_of",
     "evaluate",
@@ -27,6 +29,7 @@ __all__ = [
     "predict",
     "record_of",
     "risk_coverage",
+    "temperature_",
     "unpack",
     "why_unsure",
 ]

@@ -1,6 +1,7 @@
 """Predictions that know how sure they are: averages over draws of the network."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import ESTIMATORS, bayesian_modules, describe, noise_log_std, require_module
 from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.prediction.calibration import Conformal, spread_out
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.inputs import _examples_at_once, _lacks_batch, input_batches
 from pocketbayes.prediction.predictions import ClassPrediction, Prediction, ValuePrediction
@@ -58,7 +60,8 @@ def predict(
     Returns:
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`) or, for a
         Gaussian likelihood, a `ValuePrediction` (`.mean .std .aleatoric .epistemic`,
-        `.interval(0.9)`), on the model's device.
+        `.interval(0.9)`), on the model's device. What `temperature_` found is applied; after
+        `conformal` there is `.prediction_set`, or `.interval()` at the promised level.
 
     Example:
         >>> pred = predict(model, x, generator=torch.Generator().manual_seed(0))
@@ -79,18 +82,23 @@ def predict(
     device = next(model.parameters()).device
     at_once = batch_size or _examples_at_once(model, x, device)
     batches = [x.unsqueeze(0)] if single else input_batches(x, at_once)  # type: ignore[union-attr]
+    temperature = describe(model).temperature
     parts: list[Prediction] = []
     with drawing(model, estimator, generator):
         passes = networks_to_run(model, num_samples, estimator)
         for batch in batches:
             draws = draws_of(passes, batch.to(device))
             if likelihood == "gaussian":
-                parts.append(_value_prediction(draws, noise_log_std(model)))
+                value = _value_prediction(draws, noise_log_std(model))
+                parts.append(value if temperature is None else _widened(value, temperature))
             else:
+                draws = draws if temperature is None else draws / temperature
                 parts.append(_class_prediction(draws, average, keep_samples))
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
-    return _joined(parts, single)
+    found = describe(model).conformal
+    conformal = None if found is None else Conformal.from_facts(found)
+    return replace(_joined(parts, single), conformal=conformal)  # type: ignore[call-arg]
 
 
 def _class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPrediction:
@@ -124,6 +132,17 @@ def _value_prediction(draws: Tensor, log_std: Tensor | None) -> ValuePrediction:
         std=(noise + epistemic).sqrt(),
         aleatoric=noise,
         epistemic=epistemic,
+    )
+
+
+def _widened(prediction: ValuePrediction, factor: float) -> ValuePrediction:
+    """The same mean with all of the spread around it times the factor."""
+    return replace(
+        prediction,
+        samples=spread_out(prediction.samples, factor),
+        std=prediction.std * factor,
+        aleatoric=prediction.aleatoric * factor**2,
+        epistemic=prediction.epistemic * factor**2,
     )
 
 

@@ -1,11 +1,13 @@
 """What a prediction holds: probabilities or values, and how much of the doubt is of which kind."""
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.prediction.calibration import Conformal
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,16 @@ class Prediction:
 
     num_samples: int
     samples: Tensor | None
+
+    def _promise(self, found: Conformal) -> Conformal:
+        """What `conformal` found, with a warning if this prediction has other draws."""
+        if found.num_samples != self.num_samples:
+            warnings.warn(
+                f"calibrated with {found.num_samples} draws, predicted with {self.num_samples}: "
+                "the promised coverage is that of equal numbers",
+                stacklevel=3,
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,18 @@ class ClassPrediction(Prediction):
     epistemic: Tensor
     variance: Tensor
     class_dim: int = 1
+    conformal: Conformal | None = None
+
+    @property
+    def prediction_set(self) -> Tensor:
+        """(N, classes) True for the classes that `conformal` promises to hold the true one."""
+        if self.conformal is None:
+            raise PocketBayesError(
+                "there is no prediction set: call pb.conformal(model, calibration_loader) first"
+            )
+        threshold = self._promise(self.conformal).threshold.to(self.probs.device)
+        inside = 1 - self.probs.double() <= threshold
+        return inside.scatter(self.class_dim, self.label.unsqueeze(self.class_dim), True)
 
     @property
     def label(self) -> Tensor:
@@ -64,6 +88,7 @@ class ValuePrediction(Prediction):
     aleatoric: Tensor
     epistemic: Tensor
     samples: Tensor
+    conformal: Conformal | None = None
 
     @property
     def variance(self) -> Tensor:
@@ -77,8 +102,16 @@ class ValuePrediction(Prediction):
         below: Tensor = torch.special.ndtr(standard).mean(0)
         return below
 
-    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
-        """The central interval that holds this share of the probability, as (low, high)."""
+    def interval(self, coverage: float | None = None) -> tuple[Tensor, Tensor]:
+        """The central interval that holds this share of the probability, as (low, high).
+
+        None: the interval that `conformal` promised, mean +- threshold * std; else 0.9.
+        """
+        if coverage is None and self.conformal is not None:
+            threshold = self._promise(self.conformal).threshold
+            reach = threshold.to(self.std) * self.std
+            return self.mean - reach, self.mean + reach
+        coverage = 0.9 if coverage is None else coverage
         if not isinstance(coverage, float) or not 0 < coverage < 1:
             raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
         tail = (1 - coverage) / 2

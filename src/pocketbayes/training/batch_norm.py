@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pocketbayes.errors import DataError, require_choice, require_count
-from pocketbayes.layers import ESTIMATORS, explained_failure, members_of, require_module
+from pocketbayes.layers import (
+    ESTIMATORS,
+    explained_failure,
+    forget_calibration,
+    members_of,
+    require_module,
+)
 from pocketbayes.methods import averaged
 from pocketbayes.posteriors import codebooks_with_passes
 from pocketbayes.prediction import drawing, input_batches
@@ -53,6 +59,7 @@ def refresh_norms_(
     batch_norms = running_batch_norms(model)
     if not batch_norms:
         return model
+    forget_calibration(model)
     device = next(model.parameters()).device
     with drawing(model, estimator, generator), _begun_anew(batch_norms):
         _run(members_of(model), islice(input_batches(loader, 256), batches), device)

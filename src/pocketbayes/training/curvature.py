@@ -1,6 +1,8 @@
 """How sharply the data determine each weight: the diagonal of the generalised Gauss-Newton."""
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -47,12 +49,13 @@ def curvatures(
     first = next(batches, None)
     if first is None:
         raise DataError("the training loader is empty: it yielded no batch")
-    with restored_mode(model), drawing_by(model, "mean"):
+    with restored_mode(model), drawing_by(model, "mean"), _differentiable_in_evaluation(model):
         model.eval()
         known = dict(named_posteriors(model))
         names = _of_last_layer(model, first[0][:1]) if only_last else list(known)
         paths = {id(p): path for path, p in model.named_parameters()}
-        means = {paths[id(known[n].mean)]: known[n].mean.detach() for n in names}
+        points: dict[str, Any] = {name: known[name] for name in names}
+        means = {paths[id(q.mean)]: q.mean.detach() for q in points.values()}
         log_std = noise_log_std(model)
         fixed = None if log_std is None else log_std.detach()
 
@@ -81,7 +84,7 @@ def _squares_of_one(
     def output_of(means: Gradients) -> Tensor:
         return require_tensor(functional_call(model, means, (x.unsqueeze(0),))).squeeze(0)
 
-    output, pull = vjp(output_of, means)
+    output, pull = vjp(output_of, means)[:2]
     total = {path: torch.zeros_like(mean) for path, mean in means.items()}
     for direction in directions(output, most):
         (gradient,) = pull(curvature_root(likelihood, output, direction, log_std))
@@ -96,7 +99,7 @@ def _mean_over_examples(
     at_once = max(1, _NUMBERS_AT_ONCE // max(1, sum(mean.numel() for mean in like.values())))
     count = 0
     for x, _ in batches:
-        for part in x.split(at_once):
+        for part in torch.split(x, at_once):
             with explained_failure(part):
                 found = _summed(squares, part)
             for path, total in totals.items():
@@ -108,11 +111,25 @@ def _mean_over_examples(
 def _summed(squares: Callable[[Tensor], Gradients], x: Tensor) -> Gradients:
     """The sum over examples: all at once, or one by one where a layer cannot be vectorised."""
     try:
-        each: Gradients = vmap(squares, randomness="different")(x)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            each: Gradients = vmap(squares, randomness="different")(x)
         return {path: square.sum(0) for path, square in each.items()}
     except RuntimeError:
         parts = [squares(one) for one in x]
         return {path: torch.stack([p[path] for p in parts]).sum(0) for path in parts[0]}
+
+
+@contextmanager
+def _differentiable_in_evaluation(model: nn.Module) -> Iterator[None]:
+    """Without the fused LSTM and GRU, which in evaluation mode have no backward pass."""
+    if not any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TF32 acceleration")  # which nobody asked for
+        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+            yield
 
 
 def _of_last_layer(model: nn.Module, x: Tensor) -> list[str]:

@@ -20,6 +20,7 @@ from pocketbayes.layers import (
     Ensemble,
     add_noise_parameter,
     explained_failure,
+    forget_calibration,
     noise_log_std,
     require_module,
     require_tensor,
@@ -219,6 +220,7 @@ def _describe(
     device: torch.device,
 ) -> None:
     """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
+    forget_calibration(model)
     dataset = getattr(loader, "dataset", None)
     classes = getattr(dataset, "classes", None)
     facts: dict[str, Any] = {"likelihood": likelihood, "keeps_dropout": keeps_dropout}

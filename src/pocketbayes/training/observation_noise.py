@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import describe, noise_log_std
+from pocketbayes.layers import describe, forget_calibration, noise_log_std
 from pocketbayes.likelihoods import matched_target
 from pocketbayes.methods import averaged
 from pocketbayes.prediction import drawing, draws_of, networks_to_run, unpack
@@ -66,6 +66,7 @@ def refresh_noise_(
                 "the noise came out as NaN or infinite: look for NaN in the data or the weights; "
                 "the old one was kept"
             )
+        forget_calibration(model)
         noise.copy_(variance.clamp(min=_LEAST_VARIANCE).log() / 2)
     return model
 
