@@ -40,7 +40,7 @@ class TrainOptions:
         model: your own network as package.module:factory, or
         method: how to train
         out: directory of the run; default runs/DATA-MODEL-METHOD.
-        epochs: passes over the data; 0 stores what the method starts from.
+        epochs: passes over the data; 0 stores what the method starts from; laplace makes none.
         batch_size: examples per step and process; default 128, less for small data.
         validation: share of the training data held back, to log and to report.
         augment: crop and mirror images, as far as that suits the data.
@@ -172,6 +172,7 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
     dataset = options_in(DATASETS[options.data], skip=_FILLED_IN)
     with as_usage_error():
         method = kind(**take(rest, options_in(kind)))
+    options = options if method.trains else replace(options, epochs=0)
     plan = Plan(options, method, take(rest, network), take(rest, dataset), given=frozenset(given))
     require_all_taken(rest, flags)
     for name, flag in dataset.items():

@@ -82,7 +82,9 @@ def _squares_of_one(
     """Sum over v of (J^T S v)^2, for one example without batch dimension."""
 
     def output_of(means: Gradients) -> Tensor:
-        return require_tensor(functional_call(model, means, (x.unsqueeze(0),))).squeeze(0)
+        # Tied layers share one posterior; to tie_weights it would be two, and only one put back.
+        output = functional_call(model, means, (x.unsqueeze(0),), tie_weights=False)
+        return require_tensor(output).squeeze(0)
 
     output, pull = vjp(output_of, means)[:2]
     total = {path: torch.zeros_like(mean) for path, mean in means.items()}
