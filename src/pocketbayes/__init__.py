@@ -29,6 +29,7 @@ _HOME = {
     "FitResult": "training",
     "FormatError": "errors",
     "LabelPrediction": "prediction",
+    "Laplace": "methods",
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
@@ -46,6 +47,7 @@ _HOME = {
     "VariationalDropout": "methods",
     "audit": "layers",
     "bayesianize_": "layers",
+    "conformal": "prediction",
     "evaluate": "prediction",
     "feature_report": "report",
     "fit": "training",
@@ -62,6 +64,7 @@ _HOME = {
     "save": "codec",
     "sharing_summary": "compression",
     "shrink": "shrinking",
+    "temperature_": "prediction",
     "training_flops": "training",
     "weight_figures": "report",
 }
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
     from pocketbayes.methods import (
         DeepEnsemble,
         Deterministic,
+        Laplace,
         MCDropout,
         MeanField,
         RigL,
@@ -103,8 +107,10 @@ if TYPE_CHECKING:
         Prediction,
         Record,
         ValuePrediction,
+        conformal,
         evaluate,
         predict,
+        temperature_,
     )
     from pocketbayes.report import FeatureReport, feature_report, weight_figures
     from pocketbayes.shrinking import shrink

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -91,7 +91,7 @@ def save(
     )
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
-        "model": asdict(replace(describe(model), estimator=estimator_of(model))),
+        "model": replace(describe(model), estimator=estimator_of(model)).to_facts(),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})

@@ -52,6 +52,8 @@ class FileSummary:
         ratio_to_fp32: the bytes of these weights as plain 32-bit numbers, over the file's.
         ratio_to_posterior: the same with a mean and a std for each.
         kl: nats from prior to posterior.
+        temperature: what `temperature_` found.
+        conformal: what `conformal` found: level, threshold, and on how many examples.
         sections: the stored arrays.
     """
 
@@ -72,6 +74,8 @@ class FileSummary:
     ratio_to_fp32: float
     ratio_to_posterior: float
     kl: float
+    temperature: float | None
+    conformal: dict[str, Any] | None
     sections: tuple[Section, ...]
 
     @property
@@ -93,6 +97,7 @@ class FileSummary:
             ("network", network + "".join(f", {k}={v}" for k, v in self.options.items())),
             ("likelihood", self.likelihood or "not trained by fit"),
             ("estimator", self.estimator or "-"),
+            *self._calibration(),
             ("classes", "-" if not names else f"{len(names)}: {', '.join(names)[:60]}"),
             ("weights", ", ".join(f"{n:,} {family}" for family, n in self.families.items())),
             ("active weights", f"{self.active_weights:,} of {self.weights:,}"),
@@ -105,6 +110,16 @@ class FileSummary:
             ("bits-back limit", f"{self.bits_back_bytes:,.0f} bytes (KL / ln 2)"),
             ("sha256", self.sha256),
         ]
+
+    def _calibration(self) -> list[tuple[str, str]]:
+        """What was found on held-out data, if anything."""
+        rows = []
+        if self.temperature is not None:
+            rows.append(("temperature", f"{self.temperature:.3g}"))
+        if self.conformal is not None:
+            level, number = self.conformal["level"], self.conformal["examples"]
+            rows.append(("conformal", f"coverage {level:g}, from {number:,} examples"))
+        return rows
 
     def __str__(self) -> str:
         lines = [f"{name:<16} {printable(value)}" for name, value in self.facts()]
@@ -168,6 +183,8 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         ratio_to_fp32=4 * weights / file.file.size,
         ratio_to_posterior=8 * weights / file.file.size,
         kl=tally.kl,
+        temperature=model.get("temperature"),
+        conformal=model.get("conformal"),
         sections=_sections(file),
     )
 

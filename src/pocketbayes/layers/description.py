@@ -4,6 +4,7 @@ The description lives on the root module and travels in its `state_dict` as one 
 """
 
 import json
+import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from pocketbayes.layers.bayesian import estimator_of, set_estimator
 NOISE = "noise_log_std"
 # What likelihoods learn beside the weights: one number per target, each on a log scale.
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
+CALIBRATIONS = ("temperature", "conformal")
 _KEY = "_pocketbayes_description"
 
 
@@ -25,6 +27,7 @@ class Description:
 
     `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
     dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
+    `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data.
     """
 
     likelihood: str | None = None
@@ -34,11 +37,18 @@ class Description:
     input_dims: int | None = None
     keeps_dropout: bool = False
     network: dict[str, Any] | None = None
+    temperature: float | None = None
+    conformal: dict[str, Any] | None = None
+
+    def to_facts(self) -> dict[str, Any]:
+        """As plain values; without calibrations that are not there, as files of old have it."""
+        facts = asdict(self)
+        return {k: v for k, v in facts.items() if k not in CALIBRATIONS or v is not None}
 
     def to_json(self) -> str:
         """As JSON text."""
         try:
-            return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+            return json.dumps(self.to_facts(), sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise PocketBayesError(
                 f"a model's description must be JSON (text, finite numbers, lists, dicts): {error}"
@@ -104,6 +114,18 @@ def set_description(model: nn.Module, description: Description) -> None:
     """Replaces the whole description, which must be storable."""
     description.to_json()
     home(model)._pocketbayes = description  # type: ignore[assignment]
+
+
+def forget_calibration(model: nn.Module) -> None:
+    """Drops what was calibrated on held-out data, since predictions are about to change."""
+    known = [name for name in CALIBRATIONS if getattr(describe(model), name) is not None]
+    if known:
+        update_description(model, **dict.fromkeys(known))
+        warnings.warn(
+            f"the model changes, so its {' and '.join(known)} calibration was dropped: calibrate "
+            "it again afterwards",
+            stacklevel=3,
+        )
 
 
 def noise_log_std(model: nn.Module) -> Tensor | None:

@@ -52,11 +52,18 @@ class StartContext:
         memory: tensors to keep for later; see `StepContext`.
         refresh: estimates the statistics of batch norms, and then the noise of a regression, anew
             on the training data, the same on every process; does nothing if there are none.
+        curvatures: `curvatures(only_last, most)` gives, for points by name, N times the mean over
+            examples of the diagonal of the generalised Gauss-Newton matrix: at the last layer only
+            or at all, from at most so many directions per example. Before that it estimates the
+            noise of a regression anew, on the validation data if there are any.
+        validation_nll: of the model's predictions for the validation data; None without any.
     """
 
     mean_gradients: Callable[[], Gradients]
     memory: dict[str, Tensor]
     refresh: Callable[[], None]
+    curvatures: Callable[[bool, int], Gradients]
+    validation_nll: Callable[[], float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +83,7 @@ class Method:
     """
 
     keeps_dropout: ClassVar[bool] = False
+    trains: ClassVar[bool] = True  # else `fit` makes no pass but those of `begin`
 
     lr: float = 3e-3
     lr_warmup: float = 0.05

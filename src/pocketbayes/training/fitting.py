@@ -21,6 +21,7 @@ from pocketbayes.layers import (
     Ensemble,
     Inputs,
     explained_failure,
+    forget_calibration,
     moved,
     require_module,
     restored_mode,
@@ -38,6 +39,7 @@ from pocketbayes.training.batch_norm import (
 )
 from pocketbayes.training.batches import Batches, dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
+from pocketbayes.training.curvature import curvatures, validation_nll
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
@@ -84,12 +86,14 @@ def fit(
             "label", "target", "targets" or "y" and the inputs of `forward` by name. Each is a
             tensor or a NumPy array. A network may return an object or dict with "logits".
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
-        epochs: passes over the data; 0 only gives the method's posteriors to the weights.
+        epochs: passes over the data; 0 only gives the method's posteriors to the weights. `Laplace`
+            trains nothing, whatever it is.
         likelihood: "categorical" (targets are class numbers; -100 does not count), "gaussian"
             (real targets, standardise them; the noise is learned, one std per output),
             "heteroscedastic", "student-t", "poisson", "negative-binomial" or "bernoulli": see
             docs/likelihoods.md.
         val_loader: evaluated after each epoch with 10 samples; only logged, unless keep_best.
+            `Laplace` chooses its prior by it.
         seed: determines order, augmentation and noise. Global generators are left as they were.
         dataset_size: N, for a loader that does not know it.
         out: directory for `checkpoint.pt` and `history.jsonl`.
@@ -126,7 +130,7 @@ def fit(
     if not isinstance(method, Method):
         raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
     _require_single(model)
-    require_count(epochs, "epochs", least=0)
+    epochs = require_count(epochs, "epochs", least=0) if method.trains else 0
     require_count(seed, "seed", least=0)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
@@ -159,7 +163,7 @@ def fit(
         seed_everything(mixed_seed(seed), fabric.device)
         method.start(model)
         _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
-        memory = _begin(fabric, model, train_loader, settings)
+        memory = _begin(fabric, model, train_loader, val_loader, settings)
         whole = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
         return whole.train(progress)
 
@@ -191,7 +195,11 @@ def _require_validation(
 
 
 def _begin(
-    fabric: Any, model: nn.Module, loader: Iterable[Any], settings: Settings
+    fabric: Any,
+    model: nn.Module,
+    loader: Iterable[Any],
+    val_loader: Iterable[Any] | None,
+    settings: Settings,
 ) -> dict[str, Tensor]:
     """Lets the method look at the data before the first step; returns what it keeps."""
 
@@ -205,18 +213,30 @@ def _begin(
             return mean_sizes(Objective(model, settings.likelihood), pairs())
 
     def refresh() -> None:
-        is_noisy = learns_noise(model)
-        if running_batch_norms(model) or is_noisy:
+        if running_batch_norms(model):
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
             average_batch_norms_(model)
-            if is_noisy:
-                refresh_noise_(model, pairs())
+        refresh_noise(pairs())
+
+    def refresh_noise(data: Iterable[Any]) -> None:
+        if learns_noise(model):
+            agree_on_state(model)
+            with fabric.autocast():
+                refresh_noise_(model, data)
                 average_noise_(model)
 
+    def curvatures_of(only_last: bool, most: int) -> dict[str, Tensor]:
+        refresh_noise(pairs() if val_loader is None else val_loader)
+        agree_on_state(model)
+        found = curvatures(model, settings.likelihood, pairs(), only_last, most)
+        return {name: settings.dataset_size * mean for name, mean in found.items()}
+
     memory: dict[str, Tensor] = {}
-    settings.method.begin(model, StartContext(mean_gradients, memory, refresh))
+    nll = None if val_loader is None else partial(validation_nll, model, val_loader, settings.seed)
+    context = StartContext(mean_gradients, memory, refresh, curvatures_of, nll)
+    settings.method.begin(model, context)
     return memory
 
 
@@ -228,6 +248,7 @@ def _describe(
     device: torch.device,
 ) -> None:
     """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
+    forget_calibration(model)
     dataset = getattr(loader, "dataset", None)
     classes = getattr(dataset, "classes", None)
     facts: dict[str, Any] = {"likelihood": likelihood, "keeps_dropout": keeps_dropout}
