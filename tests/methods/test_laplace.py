@@ -326,3 +326,39 @@ def test_points_stay_points_for_as_long_as_nothing_is_random():
     found = curvatures(model, "categorical", classes(), True, 3)
     assert list(found) == ["4.weight"]
     assert (found["4.weight"] >= 0).all()
+
+
+class Summed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = nn.Linear(2, 3)
+
+    def forward(self, a, b):
+        return {"logits": self.layer(a + 2 * b)}
+
+
+def test_batches_may_have_several_inputs_or_names():
+    """Each is the same network of a + 2 b: all have the stds of that."""
+    a, b = (torch.randn(30, 2, generator=seeded(s)) for s in (0, 1))
+    y = (a[:, 0] > 0).long()
+    found = []
+    for batch in ((a, b, y), {"a": a, "b": b, "labels": y}, (a + 2 * b, torch.zeros_like(b), y)):
+        model = pb.bayesianize_(Summed())
+        fit(model, [batch])
+        found.append(torch.cat([q.std.detach().flatten() for _, q in pb.named_posteriors(model)]))
+    torch.testing.assert_close(found[0], found[2])
+    assert torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("likelihood", ["student-t", "poisson", "bernoulli", "heteroscedastic"])
+def test_other_likelihoods_are_refused(likelihood):
+    x = torch.randn(30, 4, generator=seeded())
+    outputs = 2 if likelihood == "heteroscedastic" else 1
+    with pytest.raises(pb.PocketBayesError, match="Laplace knows the likelihoods"):
+        fit(mlp(outputs=outputs), [(x, (x[:, :1] > 0).float())], likelihood=likelihood)
+
+
+def test_there_is_no_best_epoch_without_epochs():
+    result = fit(mlp(), classes(), pb.Laplace(), val_loader=classes(60, 1), keep_best=True)
+    assert (result.history, result.best_epoch) == ([], None)
