@@ -115,8 +115,10 @@ class Column:
     def rows(self, kept: NDArray[np.int64]) -> "Column":
         """The column with these rows only."""
         cells = self.cells
+        if self.fault:
+            return self
         chosen = [cells[row] for row in kept] if isinstance(cells, list) else cells[kept]
-        return self if self.fault else replace(self, cells=chosen, lines=self.lines[kept])
+        return replace(self, cells=chosen, lines=self.lines[kept])
 
     def require_usable(self) -> None:
         """An error if the column is of a type that nothing is done with."""

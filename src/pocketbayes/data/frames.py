@@ -108,7 +108,7 @@ def _parquet_column(
 
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         numbers = values.cast(pyarrow.float64(), safe=False).to_numpy()
-        return column(np.asarray(numbers, np.float64), whole=types.is_integer(kind))
+        return column(np.array(numbers, np.float64), whole=types.is_integer(kind))
     if types.is_date(kind) or types.is_timestamp(kind):
         moments = values.cast(pyarrow.timestamp("us"), safe=False).to_numpy()
         return column(_days(moments), dated=True)
