@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 import pocketbayes as pb
 from pocketbayes.cli import app
-from pocketbayes.data import table_from_file
+from pocketbayes.data import MemoryLoader, open_dataset, table_from_file, with_validation
 from pocketbayes.layers import describe
+from pocketbayes.models import build_network
 
 ROWS = 240
 
@@ -140,3 +141,30 @@ def test_features_of_empty_cells_have_a_name(folder):
     assert set(found) == {
         "age", "age is empty", "colour", "joined", "joined is empty", "seen", "member",
     }  # fmt: skip
+
+
+def test_a_run_of_an_older_version_goes_on_as_it_was(tmp_path):
+    """Its network has no input for other words, and its file no value for empty cells."""
+    rng = np.random.default_rng(0)
+    columns = {"x": rng.normal(size=80).tolist(), "c": rng.choice(["a", "b"], 80).tolist()}
+    columns["y"] = rng.normal(size=80).tolist()
+    words = ["--data", "csv", "--file", write_csv(tmp_path / "a.csv", columns), "--model", "mlp",
+             "--hidden", "4", "--epochs", "1"]  # fmt: skip
+    run("train", *words, "--out", tmp_path / "new")
+    facts = pb.inspect(tmp_path / "new" / "model.pocket").preprocess
+    for column in facts["columns"]:
+        column.pop("fill", None)
+        column.pop("other", None)
+    data, _ = with_validation(
+        open_dataset("csv", "train", file=str(tmp_path / "a.csv"), like=facts)
+    )
+    model = pb.bayesianize_(build_network("mlp", input_shape=(3,), num_outputs=1, hidden=(4,)))
+    pb.fit(model, MemoryLoader(data, 16), epochs=1, likelihood="gaussian")
+    pb.save(model, tmp_path / "new" / "model.pocket")
+    run("train", "--parent", tmp_path / "new", "--epochs", "1", "--out", tmp_path / "next")
+    assert pb.inspect(tmp_path / "next" / "model.pocket").preprocess == facts
+    run("compress", tmp_path / "new", "--target-bytes", "1MB", "--epochs", "0", "--finalists", "0",
+        "--out", tmp_path / "small")  # fmt: skip
+    (tmp_path / "b.csv").write_text("x,c\n1,z\n")
+    done = run("predict", tmp_path / "next", tmp_path / "b.csv", code=1)
+    assert "'z', which training did not know; it knew: a, b" in str(done.exception)

@@ -80,6 +80,18 @@ def opened_data(
     return _with_notes(replace(found, preprocess=known.preprocess), name)
 
 
+def older_table(target: Path) -> Description | None:
+    """What a run or file knows, if it was made before tables had empty cells and other words.
+
+    Its network has no inputs for these: whoever goes on with it must prepare the data as it did.
+    """
+    known = described(target / MODEL if target.is_dir() else target)
+    columns = (known.preprocess or {}).get("columns", [])
+    if not columns or any({"fill", "other"} & column.keys() for column in columns):
+        return None
+    return replace(known, preprocess=checked_table_preprocess(known.preprocess))
+
+
 def _with_notes(found: Dataset, name: str = "") -> Dataset:
     """The data; of a table, first says what to know of it and, if named, what is new in it."""
     notes = list(found.notes) if isinstance(found, TableSet) else []
