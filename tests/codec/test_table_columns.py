@@ -12,7 +12,7 @@ from pocketbayes.layers import update_description
 TABLE = {
     "kind": "table",
     "columns": [
-        {"name": "x", "mean": 1, "std": 2.0},
+        {"name": "x", "mean": 10**400, "std": 2.0},
         {"name": "age", "mean": 40.123456, "std": 2.0, "fill": 35.5, "empty": True},
         {"name": "day", "mean": 1.0, "std": 2.0, "fill": 18262.0, "date": "day"},
         {"name": "seen", "mean": 1.0, "std": 2.0, "fill": 18262.7, "date": "time", "empty": True},
@@ -26,7 +26,7 @@ TABLE = {
 
 def test_every_column_is_told():
     assert dict(column_facts(TABLE)) == {
-        "x": "number, mean 1, std 2",
+        "x": f"number, mean {10**400}, std 2",
         "age": "number, mean 40.12, std 2, if empty 35.5 and a feature of its own",
         "day": "date: days, year, week, if empty 2020-01-01",
         "seen": "time: days, year, week, hour, if empty 2020-01-01 and a feature of its own",

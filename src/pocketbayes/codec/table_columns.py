@@ -53,4 +53,4 @@ def _day(days: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
