@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from table_files import write_csv, write_parquet
+from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.data import open_dataset, table_from_file, with_validation
+from pocketbayes.data import MemoryLoader, open_dataset, table_from_file, with_validation
 from pocketbayes.data.dates import date_parts, days_of
 
 NUMBERS = [4.0, 1.0, 2.0, 8.0, 5.0, 7.0, 3.0, 6.0, 9.0, 11.0]
@@ -261,3 +262,24 @@ def test_a_model_of_an_older_version_reads_tables_as_it_did(tmp_path):
         path.write_text(text)
         with pytest.raises(pb.DataError, match=message):
             table_from_file(path, old)
+
+
+def test_weights_of_words_never_seen_end_at_their_prior_and_make_unsure(tmp_path):
+    rng = np.random.default_rng(0)
+    words = rng.choice(list("abcd"), 200)
+    y = rng.normal(size=4)[[*map("abcd".index, words)]] + 0.1 * rng.normal(size=200)
+    file = write_csv(tmp_path / "a.csv", {"c": words.tolist(), "y": y.tolist()})
+    data = opened("csv", file)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 1))
+    model = pb.bayesianize_(net, prior_std=0.3)
+    method = pb.MeanField(beta=0.1, lr=0.02, std_lr=0.05)
+    pb.fit(model, MemoryLoader(data, 50, shuffle=True), method, epochs=100, likelihood="gaussian")
+    mean, variance = dict(pb.named_posteriors(model))["0.weight"].moments()
+    assert mean[:, 4].abs().max() < 0.02
+    assert variance[:, 4].sqrt().tolist() == pytest.approx([0.3] * 32, rel=0.05)
+    file = write_csv(tmp_path / "b.csv", {"c": [*"abcdx"]})
+    generator = torch.Generator().manual_seed(0)
+    inputs = table_from_file(file, data.preprocess).inputs
+    epistemic = pb.predict(model, inputs, 200, generator).epistemic.squeeze(1)
+    assert epistemic[4] > 2 * epistemic[:4].max()
