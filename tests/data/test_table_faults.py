@@ -36,7 +36,7 @@ FAULTS = {
     "one class": ("x,y\n1,a\n2,a\n", "1 different values"),
     "open quote": ('x,y\n1,2\n1,"2.5\n3,4\n', "cannot be read as CSV.*line 3"),
     "huge cell": ("x,y\n1,2\n" + 200_000 * "a" + ",3\n", "cannot be read as CSV.*line 3"),
-    "names": ("name,y\nann,1\nbob,2\ncid,3\n", "column 'name'.*identifier.*--drop name"),
+    "names": ("name,y\nann,1\nbob,2\ncid,3\n", "column 'name'.*such as .*identifier.*--drop name"),
     "nothing to learn from": ("x,e,y\n1,,1\n1,,2\n1,,3\n", "no column to learn from"),
 }
 

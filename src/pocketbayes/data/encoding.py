@@ -35,7 +35,7 @@ def fitted_column(column: Column, train: NDArray[np.int64]) -> Fitted:
     """Learns from the training rows how to turn a column into features."""
     column.require_usable()
     if column.kind == "word":
-        return _fitted_words(column, [column.words()[row] for row in train])
+        return _fitted_words(column, column.rows(train).words())
     values = (column.days() if column.kind == "date" else column.numbers())[train]
     known = values[~np.isnan(values)]
     if len(known) == 0:
@@ -60,8 +60,9 @@ def _fitted_words(column: Column, words: list[str]) -> Fitted:
         return _left_out(column, "constant")
     if len(counts) == counts.total() > 1:
         raise DataError(
-            f"column {column.name!r} of {column.path} holds another word in every training row, as "
-            f"an identifier does; leave it out: --drop {column.name}"
+            f"column {column.name!r} of {column.path} holds another word in every training row, "
+            f"such as {next(iter(counts))!r}; if it is an identifier, leave it out: --drop {column.name} "
+            "(dates are read as 2024-05-31, numbers as 1234.5)"
         )
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     repeated = [word for word in ranked if counts[word] > 1 or len(counts) == 1]
