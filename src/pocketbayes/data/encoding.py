@@ -61,8 +61,8 @@ def _fitted_words(column: Column, words: list[str]) -> Fitted:
     if len(counts) == counts.total() > 1:
         raise DataError(
             f"column {column.name!r} of {column.path} holds another word in every training row, "
-            f"such as {next(iter(counts))!r}; if it is an identifier, leave it out: --drop {column.name} "
-            "(dates are read as 2024-05-31, numbers as 1234.5)"
+            f"such as {next(iter(counts))!r}; if it is an identifier, leave it out: --drop "
+            f"{column.name} (dates are read as 2024-05-31, numbers as 1234.5)"
         )
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     repeated = [word for word in ranked if counts[word] > 1 or len(counts) == 1]
