@@ -244,7 +244,9 @@ def test_a_regression_from_a_csv_speaks_in_its_own_units(work, quick):
     assert oslo["low_90"] < oslo["value"] < oslo["high_90"]
     assert oslo["std"] ** 2 == pytest.approx(oslo["aleatoric"] + oslo["epistemic"], rel=1e-4)
     (work / "new.csv").write_text("town,size\nParis,100\n")
-    assert "Paris" in quick("predict", "house", "new.csv", code=1).stderr
+    (paris,) = json.loads(quick("predict", "house", "new.csv", "--json").stdout)["predictions"]
+    assert paris["unfamiliar"] == "town=Paris"
+    assert oslo["unfamiliar"] == ""
 
 
 def test_config_files_and_flags(work, quick):

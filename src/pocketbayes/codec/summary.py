@@ -10,9 +10,12 @@ import torch
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
+from pocketbayes.codec.table_columns import column_facts
 from pocketbayes.errors import printable
 from pocketbayes.likelihoods import total_kl
 from pocketbayes.posteriors import Posterior
+
+_LONGEST_NAME = 30
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,10 @@ class FileSummary:
 
     def __str__(self) -> str:
         lines = [f"{name:<16} {printable(value)}" for name, value in self.facts()]
+        columns = column_facts(self.preprocess)
+        longest = min(max((len(name) for name, _ in columns), default=0), _LONGEST_NAME)
+        lines += ["", "columns"] if columns else []
+        lines += [f"{printable(name):<{longest}}  {printable(words)}" for name, words in columns]
         width = max((len(s.name) for s in self.sections), default=7)
         head = (
             f"{'section':<{width}}  {'coding':<11}  {'numbers':>12}  {'bytes':>12}  {'bound':>12}"

@@ -18,6 +18,7 @@ from pocketbayes.commands.opening import (
     in_units,
     normalised_as,
     num_outputs,
+    older_table,
     opened_data,
     own_factory,
     prepared_alike,
@@ -53,7 +54,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if first:
         _note_untrained(plan)
     device = chosen_device(options.device)
-    train, validation = opened_parts(plan, device)
+    train, validation = opened_parts(plan, device, options.parent)
     plan = plan.suited_to(train.likelihood)
     if first and not resume:
         write_config(directory, plan.to_config())
@@ -144,10 +145,13 @@ def _last_numbers(result: FitResult) -> dict[str, Any]:
     return {name: last[name] for name in _TRAINING_NUMBERS if name in last}
 
 
-def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
+def opened_parts(
+    plan: Plan, device: torch.device, parent: Path | None
+) -> tuple[Dataset, Dataset | None]:
     """The part of the training data to train on, and the one held back, if any."""
     options = plan.options
-    dataset = opened_data(options.data, "train", options.root, plan.dataset)
+    known = older_table(parent) if parent is not None else None
+    dataset = opened_data(options.data, "train", options.root, plan.dataset, known)
     dataset = normalised_as(dataset, options.normalize).to(device)
     dataset = with_cutout(dataset) if options.cutout else dataset
     if options.validation == 0:
