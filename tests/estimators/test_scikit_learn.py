@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pocketbayes as pb
 
-SMALL = {"hidden": (16,), "epochs": 20, "batch_size": 16, "num_samples": 5, "random_state": 0}
-METHOD = pb.MeanField(lr=2e-2)
+SMALL = {"hidden": (16,), "epochs": 10, "batch_size": 64, "num_samples": 5, "random_state": 0}
+METHOD = pb.MeanField(lr=5e-2, beta=1e-3)  # what the KL does is not the question here
 WAIVED = {
     "check_sample_weight_equivalence_on_dense_data": "weights decide how often a row is drawn; "
     "rows repeated as often come in another order and count more in the KL's scale"
@@ -37,8 +37,8 @@ def test_scikit_learns_own_checks(estimator, check):
 
 def test_selection_and_pipelines_find_what_there_is_to_find():
     X, y = load_iris(return_X_y=True)
-    steps = make_pipeline(StandardScaler(), pb.BayesClassifier(**SMALL, method=METHOD))
-    grid = {"bayesclassifier__method": [METHOD, pb.Deterministic(lr=2e-2)],
+    steps = make_pipeline(StandardScaler(), pb.BayesClassifier(**SMALL | {"epochs": 30}))
+    grid = {"bayesclassifier__method": [METHOD, pb.Deterministic(lr=5e-2)],
             "bayesclassifier__hidden": [(16,), ()]}  # fmt: skip
     search = GridSearchCV(steps, grid, cv=2, scoring="neg_log_loss").fit(X, y)
     assert search.score(X, y) > -0.2

@@ -89,24 +89,23 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def _trained(
-        self, X: np.ndarray, targets: Tensor, outputs: int, likelihood: str, sample_weight: Any
+        self, X: np.ndarray, targets: Tensor, weights: Tensor, outputs: int, likelihood: str
     ) -> nn.Module:
         """A network for these rows, trained; of a regression, on standardised targets."""
-        rows, weights = _weighted(X, sample_weight)
         require_truth(self.verbose, "verbose")
         require_count(self.num_samples, "num_samples")
         size = self.batch_size
-        size = default_batch_size(len(rows)) if size is None else require_count(size, "batch_size")
-        epochs = default_epochs(len(rows), size) if self.epochs is None else self.epochs
+        size = default_batch_size(len(X)) if size is None else require_count(size, "batch_size")
+        epochs = default_epochs(len(X), size) if self.epochs is None else self.epochs
         self._seed = _seed_from(self.random_state)
-        loader = RowLoader(torch.from_numpy(X[rows]), targets[rows], weights, size)
+        loader = RowLoader(torch.tensor(X), targets, weights, size)
         with _ONE_AT_A_TIME, isolated_randomness(torch.device("cpu")):
             torch.manual_seed(self._seed)
             net = build_network(
                 NETWORK, input_shape=(X.shape[1],), num_outputs=outputs, hidden=self.hidden
             )
             assert isinstance(net, ScaledMLP)
-            set_input_scales_(net, *column_scales(X[rows]))
+            set_input_scales_(net, *column_scales(X))
             result = fit(
                 bayesianize_(net), loader, self.method, epochs=epochs, likelihood=likelihood,
                 seed=self._seed, device=self.device, precision="fp32", progress=self.verbose,
@@ -146,8 +145,8 @@ def _seed_from(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _weighted(X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, Tensor]:
-    """Numbers and weights of the rows that count."""
+def rows_that_count(X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, Tensor]:
+    """Numbers and weights of the rows of weight above 0."""
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     rows = np.flatnonzero(weights)
     if len(rows) == 0:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import (  # type: ignore[import-untyped]
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from pocketbayes.errors import FormatError
-from pocketbayes.estimators.base import BayesEstimator
+from pocketbayes.estimators.base import BayesEstimator, rows_that_count
 from pocketbayes.prediction import ClassPrediction
 
 
@@ -51,11 +51,11 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        targets = torch.from_numpy(numbers.astype(np.int64))
-        self.model_ = self._trained(X, targets, len(self.classes_), "categorical", sample_weight)
-        kind = self.classes_.dtype
-        stored = {"labels": self.classes_.tolist(), "dtype": kind.str} if kind.kind in "biuf" else {}
-        self._describe(stored, tuple(map(str, self.classes_)))
+        rows, weights = rows_that_count(X, sample_weight)
+        targets = torch.from_numpy(numbers[rows].astype(np.int64))
+        count = len(self.classes_)
+        self.model_ = self._trained(X[rows], targets, weights, count, "categorical")
+        self._describe(_storable(self.classes_), tuple(map(str, self.classes_)))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -70,7 +70,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(1)]  # type: ignore[no-any-return]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]  # type: ignore[no-any-return]
 
     def _restore(
         self, names: tuple[str, ...] | None, target: dict[str, Any], path: str | os.PathLike[str]
@@ -83,3 +84,10 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):  # type: ignore[misc]
             raise FormatError(f"{path}: its labels are not {target.get('dtype')!r}") from error
         if self.classes_.shape != (len(names),):
             raise FormatError(f"{path} has {len(names)} classes, but not as many labels")
+
+
+def _storable(classes: np.ndarray) -> dict[str, Any]:
+    """Labels as JSON and their type; nothing for others, of which a file holds the names only."""
+    labels = classes.tolist()
+    plain = all(isinstance(label, str | int | float) for label in labels)
+    return {"labels": labels, "dtype": classes.dtype.str} if plain else {}

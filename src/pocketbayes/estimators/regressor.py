@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data  # type: ignore[import-untype
 from torch import Tensor
 
 from pocketbayes.errors import FormatError, require_number
-from pocketbayes.estimators.base import BayesEstimator
+from pocketbayes.estimators.base import BayesEstimator, rows_that_count
 from pocketbayes.estimators.scaling import column_scales, set_output_scales_
 from pocketbayes.prediction import ValuePrediction
 
@@ -52,10 +52,11 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
         """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True)
         self._single = y.ndim == 1
-        columns = y.reshape(len(y), -1).astype(np.float64)
+        rows, weights = rows_that_count(X, sample_weight)
+        columns = y.reshape(len(y), -1)[rows].astype(np.float64)
         mean, std = column_scales(columns)
         targets = torch.from_numpy((columns - mean) / std).float()
-        self.model_ = self._trained(X, targets, columns.shape[1], "gaussian", sample_weight)
+        self.model_ = self._trained(X[rows], targets, weights, columns.shape[1], "gaussian")
         set_output_scales_(self.model_, mean, std)
         if self._single:
             self._describe({"mean": 0.0, "std": 1.0}, None)

@@ -12,11 +12,12 @@ def rows_by_weight(weights: Tensor, start: float) -> Tensor:
     """Systematic resampling: N row numbers, row i floor(w_i) or ceil(w_i) times, w_i on average.
 
     Row i is the one in whose share of [0, N) a point of start + 0, 1, ..., N - 1 falls, for
-    weights that sum to N and a start uniform in [0, 1). Equal weights give each row once.
+    weights that sum to N and a start uniform in [0, 1). Equal weights give each row once, so
+    the start keeps away from 1, where a large number + start would be rounded up.
     """
     count = len(weights)
     ends = weights.double().cumsum(0)
-    points = (start + torch.arange(count, dtype=torch.float64)) * (ends[-1] / count)
+    points = (start * (1 - 1e-6) + torch.arange(count, dtype=torch.float64)) * (ends[-1] / count)
     return torch.searchsorted(ends, points, right=True).clamp_max(count - 1)
 
 
