@@ -259,13 +259,21 @@ def test_threads_do_not_disturb_each_other():
         np.testing.assert_array_equal(together[seed], answers(seed))
 
 
-def test_small_data_get_enough_steps_and_large_data_few_passes():
-    for rows in (1, 10, 150, 2000, 50_000, 10**6):
-        size = default_batch_size(rows)
-        epochs = default_epochs(rows, size)
-        assert size <= rows
-        assert epochs * -(-rows // size) >= 500
-        assert epochs * rows <= max(1000 * size, 30 * rows)
+@pytest.mark.parametrize(
+    ("rows", "size", "epochs"),
+    [(1, 1, 2000), (64, 64, 2000), (65, 64, 1000), (1200, 64, 106), (50_000, 500, 20),
+     (10**6, 1024, 20)],
+)  # fmt: skip
+def test_small_data_get_enough_steps_and_large_data_few_passes(rows, size, epochs):
+    assert default_batch_size(rows) == size
+    assert default_epochs(rows, size) == epochs
+
+
+def test_the_defaults_follow_the_number_of_rows(monkeypatch):
+    monkeypatch.setattr("pocketbayes.estimators.schedule._STEPS", 10)
+    monkeypatch.setattr("pocketbayes.estimators.schedule._LEAST_PASSES", 2)
+    model = pb.BayesRegressor(hidden=(4,), random_state=0, device="cpu").fit(*line(100))
+    assert len(model.history_) == 5  # two batches each
 
 
 def test_without_scikit_learn_names_are_there_and_use_is_an_error():

@@ -118,8 +118,12 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         named = getattr(self, "feature_names_in_", None)
         names = [f"x{i}" for i in range(self.n_features_in_)] if named is None else named
         columns = [{"name": str(name), "mean": 0.0, "std": 1.0} for name in names]
-        preprocess = {"kind": "table", "columns": columns, "target": {"name": "target", **target}}
-        preprocess["named"] = named is not None
+        preprocess = {
+            "kind": "table",
+            "columns": columns,
+            "target": {"name": "target", **target},
+            "named": named is not None,
+        }
         update_description(self.model_, class_names=class_names, preprocess=preprocess)
 
     def _restore(self, names: tuple[str, ...] | None, target: dict[str, Any], path: Any) -> None:

@@ -23,7 +23,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):  # type: ignore[misc]
         hidden: widths of the hidden layers.
         method: how to train, a config such as `Subspace(density=0.1)`; None: `MeanField()`.
         epochs: passes over the data; None: by the number of rows, see docs/sklearn.md.
-        batch_size: rows in a batch; None: 32.
+        batch_size: rows in a batch; None: by the number of rows.
         num_samples: draws of the weights that a prediction averages.
         random_state: a number makes training and predictions repeat.
         device: where to train, "cpu", "cuda" or "auto"; afterwards the model is on the CPU.
@@ -61,17 +61,20 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> np.ndarray:
         """(rows, classes) probabilities, averaged over draws of the weights."""
         parts = [p.probs for p in self._predictions(X) if isinstance(p, ClassPrediction)]
-        return torch.cat(parts).numpy()
+        probs: np.ndarray = torch.cat(parts).numpy()
+        return probs
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms, finite also where a probability is 0 in floating point."""
         probs = self.predict_proba(X)
-        return np.log(np.maximum(probs, np.finfo(probs.dtype).tiny))
+        logs: np.ndarray = np.log(np.maximum(probs, np.finfo(probs.dtype).tiny))
+        return logs
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]  # type: ignore[no-any-return]
+        numbers = self.predict_proba(X).argmax(1)  # first: it says so if nothing is fitted
+        labels: np.ndarray = self.classes_[numbers]
+        return labels
 
     def _restore(
         self, names: tuple[str, ...] | None, target: dict[str, Any], path: str | os.PathLike[str]

@@ -25,7 +25,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
         hidden: widths of the hidden layers.
         method: how to train, a config such as `Subspace(density=0.1)`; None: `MeanField()`.
         epochs: passes over the data; None: by the number of rows, see docs/sklearn.md.
-        batch_size: rows in a batch; None: 32.
+        batch_size: rows in a batch; None: by the number of rows.
         num_samples: draws of the weights that a prediction averages.
         random_state: a number makes training and predictions repeat.
         device: where to train, "cpu", "cuda" or "auto"; afterwards the model is on the CPU.

@@ -36,7 +36,7 @@ def set_output_scales_(model: nn.Module, mean: np.ndarray, std: np.ndarray) -> N
     for module in model.modules():
         noise = module._parameters.get(NOISE)
         if noise is not None:
-            noise += factor.log().to(noise)
+            noise.add_(factor.log().to(noise))
         if isinstance(module, ScaledMLP):
             module.output_mean.copy_(torch.from_numpy(mean))
             module.output_std.copy_(factor)
