@@ -45,7 +45,7 @@ def test_stds_and_intervals_are_in_the_targets_units():
     wide = model.predict_interval(X, coverage=0.99)
     assert (wide[0] < low).all()
     assert (wide[1] > high).all()
-    pred = pb.predict(model.model_, torch.tensor(X[:50]), 2000)
+    pred = pb.predict(model.model_, torch.tensor(X[:50]), 300)
     np.testing.assert_allclose(pred.std[:, 0], std[:50], rtol=0.1)
 
 
