@@ -19,6 +19,8 @@ __version__ = "0.1.0"
 # Loaded when first used: `import pocketbayes` costs next to nothing.
 _HOME = {
     "Audit": "layers",
+    "BayesClassifier": "estimators",
+    "BayesRegressor": "estimators",
     "ClassPrediction": "prediction",
     "ConversionError": "errors",
     "DataError": "errors",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
         PocketBayesError,
         TrainingError,
     )
+    from pocketbayes.estimators import BayesClassifier, BayesRegressor
     from pocketbayes.layers import Audit, audit, bayesianize_, named_posteriors, replace_posterior
     from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (

@@ -19,6 +19,7 @@ from pocketbayes.layers.conversion import (
     require_parameters,
 )
 from pocketbayes.layers.description import (
+    NOISE,
     NOISES,
     Description,
     add_noise_parameter,
@@ -55,6 +56,7 @@ from pocketbayes.layers.selection import library_type
 
 __all__ = [
     "ESTIMATORS",
+    "NOISE",
     "NOISES",
     "Audit",
     "BayesianModule",
