@@ -33,7 +33,9 @@ _MOST_BATCH, _MOST_MEASURED, _DRAWS = 128, 1000, 100
 class Nets:
     """All networks: one slice of each tensor is a network."""
 
-    def __init__(self, jobs: list[dict[str, Any]], parts: list[Part], width: int, device: str, outputs: int):
+    def __init__(
+        self, jobs: list[dict[str, Any]], parts: list[Part], width: int, device: str, outputs: int
+    ):
         self.outputs = outputs
         self.jobs, self.device = jobs, device
         inputs = [part.x.shape[1] for part in parts]
@@ -50,7 +52,9 @@ class Nets:
         self.mean, self.bias, self.mask = [], [], []
         for layer, (fan_out, rows) in enumerate(zip(widths, [most, width, width], strict=True)):
             reach = torch.tensor([fan[layer] for fan in fans]).rsqrt()[:, None, None]
-            there = (torch.arange(rows) < torch.tensor([fan[layer] for fan in fans])[:, None])[:, :, None]
+            there = (torch.arange(rows) < torch.tensor([fan[layer] for fan in fans])[:, None])[
+                :, :, None
+            ]
             u = 2 * torch.rand(len(jobs), rows, fan_out, generator=generator) - 1
             b = 2 * torch.rand(len(jobs), 1, fan_out, generator=generator) - 1
             self.mean.append((u * reach * there).to(device))
@@ -63,7 +67,9 @@ class Nets:
         ]
         self.noise = torch.zeros(len(jobs), 1, 1, device=device)
         self.random = self.column("random")[:, None, None]
-        learned = torch.tensor([job["setting"]["prior"] == "learned" for job in jobs], device=device)
+        learned = torch.tensor(
+            [job["setting"]["prior"] == "learned" for job in jobs], device=device
+        )
         rows = torch.tensor([job["setting"]["prior"] == "rows" for job in jobs], device=device)
         self.rows, self.learned = rows[:, None, None], (learned | rows)[:, None, None]
         by_fan = torch.tensor([job["setting"]["prior"] != "fixed" for job in jobs], device=device)
@@ -108,11 +114,17 @@ class Nets:
         rate, hyper = (self.column(n)[:, None, None] for n in ("rate", "hyper"))
         for k in range(3):
             squares = self.mean[k].square() + (2 * self.log_std[k]).exp()
-            total, count = ((t * self.mask[k]).sum(2, keepdim=True) for t in (squares, self.mask[k]))
+            total, count = (
+                (t * self.mask[k]).sum(2, keepdim=True) for t in (squares, self.mask[k])
+            )
             all_total, all_count = (t.sum(1, keepdim=True) for t in (total, count))
-            total, count = (torch.where(self.rows, *both) for both in ((total, all_total), (count, all_count)))
+            total, count = (
+                torch.where(self.rows, *both) for both in ((total, all_total), (count, all_count))
+            )
             best = (total + hyper * self.usual[k]) / (count + hyper).clamp_min(1)
-            self.prior[k] = torch.where(self.learned, torch.lerp(self.prior[k], best, rate), self.prior[k])
+            self.prior[k] = torch.where(
+                self.learned, torch.lerp(self.prior[k], best, rate), self.prior[k]
+            )
 
 
 def mean_of(values: Tensor, mask: Tensor) -> Tensor:
@@ -135,7 +147,9 @@ def trained(nets: Nets, steps: int) -> None:
     first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     beta, warmup, decay = (nets.column(n) for n in ("beta", "warmup", "decay"))
     sizes = nets.sizes[nets.part]
-    usual = torch.tensor([max(16, min(128, 1 << max(0, (int(n) // 20).bit_length() - 1))) for n in sizes])
+    usual = torch.tensor(
+        [max(16, min(128, 1 << max(0, (int(n) // 20).bit_length() - 1))) for n in sizes]
+    )
     batch = torch.where(nets.column("batch") > 0, nets.column("batch"), usual.to(nets.device))
     counted = (torch.arange(_MOST_BATCH, device=nets.device) < batch[:, None]).float()[:, :, None]
     for step in range(steps):
@@ -146,7 +160,11 @@ def trained(nets: Nets, steps: int) -> None:
         weight = beta * (progress / warmup.clamp_min(1e-9)).clamp(max=1) / sizes
         loss = (nll + weight * nets.kl()).sum()
         gradients = torch.autograd.grad(loss, parameters)
-        scale = (progress + 1e-3) / 0.051 if progress < 0.05 else (1 + math.cos(math.pi * (progress - 0.05) / 0.95)) / 2
+        scale = (
+            (progress + 1e-3) / 0.051
+            if progress < 0.05
+            else (1 + math.cos(math.pi * (progress - 0.05) / 0.95)) / 2
+        )
         with torch.no_grad():
             for k, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
                 first[k].lerp_(g, 0.1)
@@ -170,9 +188,21 @@ def measured_classes(nets: Nets) -> list[dict[str, float]]:
     probs = torch.stack([nets.output(nets.x_test[nets.part]).softmax(2) for _ in range(30)]).mean(0)
     found = []
     for k, job in enumerate(nets.jobs):
-        p, y = probs[k, : nets.tested[job["part"]]], nets.y_test[job["part"], : nets.tested[job["part"]], 0].long()
+        p, y = (
+            probs[k, : nets.tested[job["part"]]],
+            nets.y_test[job["part"], : nets.tested[job["part"]], 0].long(),
+        )
         chosen = p.gather(1, y[:, None]).clamp_min(1e-30)
-        found.append({"job": k, "nll": float(-chosen.log().mean()), "accuracy": accuracy(p, y), "ece": expected_calibration_error(p, y), "coverage_90": 0.0, "kl": float(nets.kl()[k])})
+        found.append(
+            {
+                "job": k,
+                "nll": float(-chosen.log().mean()),
+                "accuracy": accuracy(p, y),
+                "ece": expected_calibration_error(p, y),
+                "coverage_90": 0.0,
+                "kl": float(nets.kl()[k]),
+            }
+        )
     return found
 
 
@@ -181,7 +211,9 @@ def measured(nets: Nets) -> list[dict[str, float]]:
     """Of each network; members of an ensemble count as one."""
     found = []
     x = nets.x_test
-    draws = torch.stack([nets.output(x[nets.part])[:, :, 0] for _ in range(_DRAWS)])  # (S, nets, rows)
+    draws = torch.stack(
+        [nets.output(x[nets.part])[:, :, 0] for _ in range(_DRAWS)]
+    )  # (S, nets, rows)
     noise = (2 * nets.noise[:, 0, 0]).exp()
     fits = torch.stack([nets.output(nets.x[nets.part, :1000])[:, :, 0] for _ in range(30)])
     k = 0
@@ -203,12 +235,29 @@ def measured(nets: Nets) -> list[dict[str, float]]:
         fit = fits[:, k, :seen].double()
         target = nets.y[job["part"], :seen, 0].double()
         other = {}
-        for name, w in {"mean": (target - fit.mean(0)).square().mean(), "half": ((target - fit.mean(0)).square().mean() + (target - fit).square().mean()) / 2}.items():
+        for name, w in {
+            "mean": (target - fit.mean(0)).square().mean(),
+            "half": ((target - fit.mean(0)).square().mean() + (target - fit).square().mean()) / 2,
+        }.items():
             d = -((y - f).square() / w + (2 * math.pi * w).log()) / 2
             r = torch.special.ndtr((y - f) / w.sqrt()).mean(0)
-            other |= {f"nll_{name}": float(-(d.logsumexp(0) - math.log(len(f))).mean()), f"coverage_{name}": float(((r - 0.5).abs() <= 0.45).double().mean())}
+            other |= {
+                f"nll_{name}": float(-(d.logsumexp(0) - math.log(len(f))).mean()),
+                f"coverage_{name}": float(((r - 0.5).abs() <= 0.45).double().mean()),
+            }
         priors = [float(p[k].mean().sqrt()) for p in nets.prior]
-        found.append({"job": k, "nll": float(nll.mean()), "coverage_90": float(inside), "rmse": float(rmse), "kl": kl, **other, "noise": float(noise[k]) ** 0.5, "priors": priors})
+        found.append(
+            {
+                "job": k,
+                "nll": float(nll.mean()),
+                "coverage_90": float(inside),
+                "rmse": float(rmse),
+                "kl": kl,
+                **other,
+                "noise": float(noise[k]) ** 0.5,
+                "priors": priors,
+            }
+        )
         k += members
     return found
 
@@ -241,7 +290,9 @@ def main() -> None:
     torch.manual_seed(0)
     places = [(name, split) for name in a.sets or set_names(a.data) for split in a.splits]
     outputs = 10 if a.classes else 1
-    parts = [(labelled if a.classes else opened)(a.data, name, split, True) for name, split in places]
+    parts = [
+        (labelled if a.classes else opened)(a.data, name, split, True) for name, split in places
+    ]
     jobs = [
         {"part": part, "setting": SETTING | given, "given": given}
         for given in json.loads(a.settings.read_text())

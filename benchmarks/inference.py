@@ -52,7 +52,8 @@ def variants(name: str) -> dict[str, torch.nn.Module]:
     made = {"bayes-by-backprop": parent}
     for draw in ("independent", "shared"):
         model = copy.deepcopy(parent)
-        pb.Sharing(draw=draw).begin(model, StartContext(lambda: gradients, {}, lambda: None))
+        context = StartContext(lambda: gradients, {}, lambda: None, lambda *_: {}, None)
+        pb.Sharing(draw=draw).begin(model, context)
         made[f"sharing, {draw} draws"] = model
     made["sharing, lrt"] = copy.deepcopy(made["sharing, independent draws"])
     for module in made["sharing, lrt"].modules():

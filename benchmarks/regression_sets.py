@@ -53,7 +53,9 @@ def opened(path: Path, name: str, split: int, validation: bool) -> Part:
     x = (x - x[train].mean(0)) / np.where(spread > 0, spread, 1)
     centre, scale = y[train].mean(), y[train].std()
     y = ((y - centre) / scale)[:, None]
-    parts = [torch.tensor(rows, dtype=torch.float32) for rows in (x[train], y[train], x[test], y[test])]
+    parts = [
+        torch.tensor(rows, dtype=torch.float32) for rows in (x[train], y[train], x[test], y[test])
+    ]
     return Part(*parts, float(scale))
 
 

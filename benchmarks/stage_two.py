@@ -32,8 +32,9 @@ def main() -> None:
     for name, method in methods.items():
         model = pb.bayesianize_(build_network(a.model))
         gradients = drawn_(model)
+        known = (lambda gradients=gradients: gradients, {}, lambda: None, lambda *_: {}, None)
         begin = time.perf_counter()
-        method.begin(model, StartContext(lambda gradients=gradients: gradients, {}, lambda: None))
+        method.begin(model, StartContext(*known))
         seconds = time.perf_counter() - begin
         counts = pb.sharing_summary(model).to_dict()
         append_result("stage_two", model=a.model, row=name, seconds=seconds, **counts)

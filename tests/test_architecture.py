@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "codec": "layers likelihoods models posteriors",
     "prediction": "layers likelihoods posteriors",
     "training": "codec layers likelihoods methods posteriors prediction",
+    "estimators": "codec layers methods models posteriors prediction training",
     "compression": "layers posteriors prediction sharing sparsity",
     "report": "codec data layers methods posteriors prediction",
     "commands": "codec compression data layers likelihoods methods models prediction report "

@@ -19,6 +19,8 @@ __version__ = "0.1.0"
 # Loaded when first used: `import pocketbayes` costs next to nothing.
 _HOME = {
     "Audit": "layers",
+    "BayesClassifier": "estimators",
+    "BayesRegressor": "estimators",
     "ClassPrediction": "prediction",
     "ConversionError": "errors",
     "DataError": "errors",
@@ -29,6 +31,7 @@ _HOME = {
     "FitResult": "training",
     "FormatError": "errors",
     "LabelPrediction": "prediction",
+    "Laplace": "methods",
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
@@ -46,12 +49,14 @@ _HOME = {
     "VariationalDropout": "methods",
     "audit": "layers",
     "bayesianize_": "layers",
+    "conformal": "prediction",
     "evaluate": "prediction",
     "feature_report": "report",
     "fit": "training",
     "inspect": "codec",
     "kl": "likelihoods",
     "load": "codec",
+    "loss": "training",
     "named_posteriors": "layers",
     "predict": "prediction",
     "prune_": "compression",
@@ -62,6 +67,7 @@ _HOME = {
     "save": "codec",
     "sharing_summary": "compression",
     "shrink": "shrinking",
+    "temperature_": "prediction",
     "training_flops": "training",
     "weight_figures": "report",
 }
@@ -84,11 +90,13 @@ if TYPE_CHECKING:
         PocketBayesError,
         TrainingError,
     )
+    from pocketbayes.estimators import BayesClassifier, BayesRegressor
     from pocketbayes.layers import Audit, audit, bayesianize_, named_posteriors, replace_posterior
     from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (
         DeepEnsemble,
         Deterministic,
+        Laplace,
         MCDropout,
         MeanField,
         RigL,
@@ -103,8 +111,10 @@ if TYPE_CHECKING:
         Prediction,
         Record,
         ValuePrediction,
+        conformal,
         evaluate,
         predict,
+        temperature_,
     )
     from pocketbayes.report import FeatureReport, feature_report, weight_figures
     from pocketbayes.shrinking import shrink
@@ -112,6 +122,7 @@ if TYPE_CHECKING:
         FitResult,
         TrainingFlops,
         fit,
+        loss,
         refresh_noise_,
         refresh_norms_,
         training_flops,

@@ -244,7 +244,9 @@ def test_a_regression_from_a_csv_speaks_in_its_own_units(work, quick):
     assert oslo["low_90"] < oslo["value"] < oslo["high_90"]
     assert oslo["std"] ** 2 == pytest.approx(oslo["aleatoric"] + oslo["epistemic"], rel=1e-4)
     (work / "new.csv").write_text("town,size\nParis,100\n")
-    assert "Paris" in quick("predict", "house", "new.csv", code=1).stderr
+    (paris,) = json.loads(quick("predict", "house", "new.csv", "--json").stdout)["predictions"]
+    assert paris["unfamiliar"] == "town=Paris"
+    assert oslo["unfamiliar"] == ""
 
 
 def test_config_files_and_flags(work, quick):
@@ -562,6 +564,19 @@ def test_sharing_goes_on_from_a_run_and_figures_show_it(work, quick):
     assert all((work / name).exists() for name in drawn)
     alone = quick("figures", "run/model.pocket", "--components", "5", "--out", "alone")
     assert "confidence" not in alone.stdout
+
+
+def test_laplace_trains_nothing_and_is_measured_all_the_same(work, quick):
+    told = quick("train", "--parent", "run", "--method", "laplace", "--out", "laplace", "--json")
+    report = json.loads(told.stdout)
+    assert (report["epochs"], report["train"]) == (0, {})
+    assert report["validation"]["nll"] > 0
+    before, after = (pb.load(work / run / "model.pocket") for run in ("run", "laplace"))
+    kept = dict(pb.named_posteriors(before))
+    for name, q in pb.named_posteriors(after):
+        torch.testing.assert_close(q.mean, kept[name].mean, atol=1e-2, rtol=0)
+    words = ["--data", "digits", "--model", "mlp", *TINY, "--method", "laplace", "--out", "raw"]
+    assert "trains nothing, and this network is not trained" in quick("train", *words).stderr
 
 
 def test_a_parent_brings_its_data_and_network(work, quick):

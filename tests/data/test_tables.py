@@ -36,7 +36,7 @@ def test_csv_and_parquet_give_the_same_classification(tmp_path):
         assert first.preprocess == second.preprocess == sets[0].preprocess
         assert first.classes == ("a", "b")
         assert first.likelihood == "categorical"
-    names = ("age", "colour=blue", "colour=green", "colour=red", "fixed")
+    names = ("age", "colour=blue", "colour=red", "colour=(other)")  # green is once in training
     assert sets[0].feature_names == names
     assert (len(sets[0]), len(sets[2])) == (8, 2)
     assert json.loads(json.dumps(sets[0].preprocess)) == sets[0].preprocess
@@ -48,7 +48,9 @@ def test_values_end_up_where_they_belong(tmp_path):
     test = open_dataset("csv", "test", file=path, test_file=path)
     assert torch.equal(train.features, test.features)
     assert train.features[:, 0].tolist() == COLUMNS["age"]
-    assert train.features[1].tolist() == [30, 1, 0, 0, 1.5]
+    assert train.features[1].tolist() == [30, 1, 0, 0, 0]
+    assert train.preprocess["dropped"] == {"fixed": "constant"}
+    assert train.notes == ("column 'fixed' is constant in training and left out",)
     assert train.targets.tolist() == [0, 1] * 5
     x, y = train.batch(range(10))
     ages = np.array(COLUMNS["age"], float)
@@ -132,17 +134,16 @@ def test_the_split_of_a_file_is_fixed_disjoint_and_a_fifth(rows):
 def test_a_test_file_is_encoded_as_the_training_file(tmp_path):
     path = write_csv(tmp_path / "a.csv", COLUMNS)
     other = tmp_path / "b.csv"
-    other.write_text("kind,extra,colour,fixed,age\nb,?,green,2,25\n")
+    other.write_text("kind,extra,colour,age\nb,?,green,25\n")
     test = open_dataset("csv", "test", file=path, test_file=str(other))
     train = open_dataset("csv", "train", file=path, test_file=str(other))
     assert len(train) == 10
-    assert test.features.tolist() == [[25, 0, 1, 0, 2]]
+    assert test.features.tolist() == [[25, 0, 1, 0, 0]]
     assert test.targets.tolist() == [1]
     assert test.preprocess == train.preprocess
     for text, message in (
-        ("age,colour,fixed,kind\n1,red,1,c\n", "row 1 .*'kind'.* 'c'.*a, b"),
-        ("age,colour,fixed,kind\n1,red,1,a\n2,pink,1,a\n", "row 2 .*'colour'.*'pink'.*blue, green"),
-        ("age,kind\n1,a\n", "lacks the columns colour, fixed"),
+        ("age,colour,kind\n1,red,c\n", "line 2, .*'kind'.* 'c'.*a, b"),
+        ("age,kind\n1,a\n", "lacks the columns colour; it has: age, kind"),
     ):
         other.write_text(text)
         with pytest.raises(pb.DataError, match=message):
@@ -157,7 +158,8 @@ def test_another_file_is_encoded_as_in_the_training_of_a_model(tmp_path):
     for kind, file in both(tmp_path, shifted).items():
         options = {"file": file, "like": stored, "classes": train.classes}
         test = open_dataset(kind, "test", test_file=file, **options)
-        assert test.features.tolist() == [[1, 0, 0, 100.5], [0, 1, 0, 200.5], [0, 1, 0, 300.5]]
+        codes = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]]
+        assert test.features.tolist() == [[*codes[n], 100.5 + 100 * n] for n in range(3)]
         assert [test.classes[label] for label in test.targets] == ["3", "3", "7"]
         assert test.preprocess == stored
         assert len(open_dataset(kind, "test", **options)) == 1
@@ -170,10 +172,11 @@ def test_another_file_is_encoded_as_in_the_training_of_a_model(tmp_path):
 def test_rows_for_prediction_are_those_of_the_batches(tmp_path):
     for file in both(tmp_path, COLUMNS).values():
         train = open_dataset("csv", "train", file=file, test_file=file)
-        rows, labels = table_from_file(file, train.preprocess)
+        rows, labels, unfamiliar = table_from_file(file, train.preprocess)
         assert torch.equal(rows, train.batch(range(10))[0])
         assert labels == [f"{Path(file).name}:{number}" for number in range(1, 11)]
-    without = {name: COLUMNS[name] for name in ("fixed", "colour", "age")} | {"more": [None] * 10}
+        assert unfamiliar == ("",) * 10
+    without = {name: COLUMNS[name] for name in ("colour", "age")} | {"more": [None] * 10}
     for file in both(tmp_path, without).values():
         assert torch.equal(table_from_file(file, train.preprocess)[0], rows)
 
@@ -183,9 +186,9 @@ def test_rows_for_prediction_that_do_not_fit(tmp_path):
     preprocess = open_dataset("csv", "train", file=path).preprocess
     other = tmp_path / "b.csv"
     for text, message in (
-        ("age\n1\n", "lacks the columns colour, fixed; it has: age"),
-        ("age,colour,fixed\n1,red,2\n2,pink,2\n", "row 2 .*'colour'.*'pink'.*blue, green, red"),
-        ("age,colour,fixed\nold,red,2\n", "row 1 .*'age'.*'old'"),
+        ("age\n1\n", "lacks the columns colour; it has: age"),
+        ("age,colour\nold,red\n", "line 2, .*'age'.*'old'"),
+        ("age,colour\n1e99,red\n", "line 2, .*'age'.*'1e99'"),
     ):
         other.write_text(text)
         with pytest.raises(pb.DataError, match=message):
@@ -208,6 +211,13 @@ SOUND = {"kind": "table", "columns": [{"name": "x", "mean": 0, "std": 1}], "targ
         {"columns": [{"name": "x", "values": []}]},
         {"columns": [{"name": "x", "values": ["a", "a"]}]},
         {"columns": [{"name": "x", "values": [["a"]]}]},
+        {"columns": [{"name": "x", "values": ["a"], "other": "yes"}]},
+        {"columns": [{"name": "x", "values": ["a", "a"], "mean": 0, "std": 1}]},
+        {"columns": [{"name": "x", "mean": 0, "std": 1, "fill": float("nan")}]},
+        {"columns": [{"name": "x", "mean": 0, "std": 1, "empty": True}]},
+        {"columns": [{"name": "x", "mean": 0, "std": 1, "fill": 0, "empty": 1}]},
+        {"columns": [{"name": "x", "mean": 0, "std": 1, "date": "hour"}]},
+        {"columns": [{"name": "x", "mean": 0, "std": 1, "date": ["day"]}]},
         {"columns": SOUND["columns"] * 2},
         {"target": None},
         {"target": {"name": None}},
@@ -224,9 +234,11 @@ def test_a_preprocess_of_a_hostile_file_is_an_error(tmp_path, change):
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=2, max_size=40))
 def test_numbers_survive_a_csv(tmp_path_factory, values):
     path = tmp_path_factory.mktemp("csv") / "a.csv"
-    columns = {"x": [repr(value) for value in values], "y": [0.5] * len(values)}
-    data = open_dataset("csv", "train", file=write_csv(path, columns), test_file=str(path))
-    assert torch.equal(data.features[:, 0], torch.tensor(values, dtype=torch.float64))
+    columns = {"x": range(len(values)), "y": [repr(value) for value in values]}
+    data = open_dataset(
+        "csv", "train", file=write_csv(path, columns), test_file=str(path), task="regression"
+    )
+    assert torch.equal(data.targets, torch.tensor(values, dtype=torch.float64))
 
 
 @given(st.lists(st.text(max_size=5), max_size=10))

@@ -24,12 +24,13 @@ from pocketbayes.models.wide_resnet import WideResNet
 NAMES = [
     "mlp", "lenet5", "vgg_like", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110",
     "resnet18", "resnet34", "resnet50", "resnet101", "wrn-28-10", "vit-tiny", "vit-small",
-    "vit-b16",
+    "vit-b16", "scaled_mlp",
 ]  # fmt: skip
 IMAGE = {name: (3, 32, 32) if name.startswith("vit") else (3, 16, 16) for name in NAMES}
 # Of networks that differ in depth or width only, the smallest.
 ONE_OF_EACH = [
     "mlp", "lenet5", "vgg_like", "resnet20", "resnet18", "resnet50", "wrn-28-10", "vit-tiny",
+    "scaled_mlp",
 ]  # fmt: skip
 QUICK = ["mlp", "lenet5", "resnet20", "vit-tiny"]
 IMAGENET = {"input_shape": (3, 224, 224), "num_outputs": 1000}

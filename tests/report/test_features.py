@@ -51,6 +51,11 @@ def test_columns_of_words_count_by_their_likeliest_value():
 def test_without_names_inputs_have_numbers():
     assert input_names(None, 2) == ["input 0", "input 1"]
     assert input_names({"columns": COLUMNS}, 5) == ["age", "town", "town", "town", "rooms"]
+    whole = [{"name": "age", "empty": True}, {"name": "town", "values": ["Rome"], "other": True},
+             {"name": "born", "date": "day", "empty": True}]  # fmt: skip
+    assert input_names({"columns": whole}, 10) == [
+        "age", "age is empty", "town", "town", *["born"] * 5, "born is empty",
+    ]  # fmt: skip
     with pytest.raises(pb.PocketBayesError, match="4 inputs and the table 5"):
         input_names({"columns": COLUMNS}, 4)
     assert "input 4" in pb.feature_report(model()).probabilities

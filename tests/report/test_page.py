@@ -313,6 +313,11 @@ def test_unusual_columns_name_the_furthest_first():
         torch.tensor([[0.5, 1, 0, 11.0]]).double(), torch.zeros(1).double(), preprocess
     )
     assert unusual_columns(table, 0) == ["b 11 (+3.0 std)", "a 0.5 (+0.5 std)"]
+    columns[0] |= {"fill": 0.0, "empty": True}
+    columns[1] |= {"other": True}
+    rows = torch.tensor([[float("nan"), 1, 0, 0, 1, 11.0]]).double()
+    odd = TableSet(rows, torch.zeros(1).double(), preprocess, unfamiliar=("k=w",))
+    assert unusual_columns(odd, 0) == ["k=w", "b 11 (+3.0 std)"]
 
 
 @pytest.mark.parametrize(

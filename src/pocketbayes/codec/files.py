@@ -2,7 +2,7 @@
 
 import copy
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -83,7 +83,7 @@ def save(
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
-    tally = tally_of(posteriors.items(), families)
+    tally = tally_of(posteriors.items(), families, describe(model).decay_std)
     codebooks, numbers = codebooks_of(posteriors)
     arrays, options = (
         _arrays(model, posteriors, codebooks),
@@ -91,7 +91,7 @@ def save(
     )
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
-        "model": asdict(replace(describe(model), estimator=estimator_of(model))),
+        "model": replace(describe(model), estimator=estimator_of(model)).to_facts(),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
@@ -158,7 +158,7 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        tally = tally_of(posteriors_in(contents, header), header.posteriors)
+        tally = tally_of(posteriors_in(contents, header), header.posteriors, header.model.decay_std)
         for name in header.state:
             contents.take(f"state/{name}")
         return summary_of(contents, header, tally)

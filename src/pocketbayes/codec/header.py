@@ -1,5 +1,6 @@
 """The JSON description of a file, checked before anything is built from it."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,11 @@ def model_in(description: dict[str, Any]) -> Description:
         "input_dims": model.get("input_dims") is None or _is_count(model["input_dims"]),
         "keeps_dropout": isinstance(model.get("keeps_dropout", False), bool),
         "network": network is None or _is_network(network),
+        "prior": model.get("prior") in (None, "learned", "fixed"),
+        "beta": model.get("beta") in (None, 0) or _is_positive(model["beta"]),
+        "decay_std": model.get("decay_std") is None or _is_positive(model["decay_std"]),
+        "temperature": model.get("temperature") is None or _is_positive(model["temperature"]),
+        "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
     }
     for field, good in checks.items():
         _require(good, f"model.{field}", "of the right kind")
@@ -90,6 +96,27 @@ def _is_network(network: Any) -> bool:
         and isinstance(network["name"], str)
         and _is_dict(network["options"])
     )
+
+
+def _is_conformal(found: Any) -> bool:
+    """A level, the examples and draws behind it, and as many thresholds as their shape has."""
+    keys = {"level", "threshold", "shape", "examples", "num_samples"}
+    return (
+        _is_dict(found)
+        and found.keys() == keys
+        and _is_positive(found["level"])
+        and found["level"] < 1
+        and all(_is_count(found[name]) for name in ("examples", "num_samples"))
+        and all(isinstance(found[name], list) for name in ("threshold", "shape"))
+        and all(map(_is_count, found["shape"]))
+        and len(found["threshold"]) == math.prod(found["shape"])
+        and all(t == 0 or _is_positive(t) for t in found["threshold"])
+    )
+
+
+def _is_positive(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < math.inf
 
 
 def _is_dict(value: Any) -> bool:

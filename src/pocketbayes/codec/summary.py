@@ -10,9 +10,13 @@ import torch
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
+from pocketbayes.codec.table_columns import column_facts
 from pocketbayes.errors import printable
+from pocketbayes.layers import inference_in_words
 from pocketbayes.likelihoods import total_kl
 from pocketbayes.posteriors import Posterior
+
+_LONGEST_NAME = 30
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class FileSummary:
         ratio_to_fp32: the bytes of these weights as plain 32-bit numbers, over the file's.
         ratio_to_posterior: the same with a mean and a std for each.
         kl: nats from prior to posterior.
+        prior: "learned" (a std for each tensor) or "fixed"; None: not known.
+        beta: weight of the KL in training; less than 1 is a tempered posterior.
+        decay_std: std of the prior that weight decay put on the means, which `kl` counts.
+        temperature: what `temperature_` found.
+        conformal: what `conformal` found: level, threshold, and on how many examples.
         sections: the stored arrays.
     """
 
@@ -72,6 +81,11 @@ class FileSummary:
     ratio_to_fp32: float
     ratio_to_posterior: float
     kl: float
+    prior: str | None
+    beta: float | None
+    decay_std: float | None
+    temperature: float | None
+    conformal: dict[str, Any] | None
     sections: tuple[Section, ...]
 
     @property
@@ -93,6 +107,8 @@ class FileSummary:
             ("network", network + "".join(f", {k}={v}" for k, v in self.options.items())),
             ("likelihood", self.likelihood or "not trained by fit"),
             ("estimator", self.estimator or "-"),
+            *inference_in_words(self.prior, self.beta, self.decay_std),
+            *self._calibration(),
             ("classes", "-" if not names else f"{len(names)}: {', '.join(names)[:60]}"),
             ("weights", ", ".join(f"{n:,} {family}" for family, n in self.families.items())),
             ("active weights", f"{self.active_weights:,} of {self.weights:,}"),
@@ -106,8 +122,22 @@ class FileSummary:
             ("sha256", self.sha256),
         ]
 
+    def _calibration(self) -> list[tuple[str, str]]:
+        """What was found on held-out data, if anything."""
+        rows = []
+        if self.temperature is not None:
+            rows.append(("temperature", f"{self.temperature:.3g}"))
+        if self.conformal is not None:
+            level, number = self.conformal["level"], self.conformal["examples"]
+            rows.append(("conformal", f"coverage {level:g}, from {number:,} examples"))
+        return rows
+
     def __str__(self) -> str:
         lines = [f"{name:<16} {printable(value)}" for name, value in self.facts()]
+        columns = column_facts(self.preprocess)
+        longest = min(max((len(name) for name, _ in columns), default=0), _LONGEST_NAME)
+        lines += ["", "columns"] if columns else []
+        lines += [f"{printable(name):<{longest}}  {printable(words)}" for name, words in columns]
         width = max((len(s.name) for s in self.sections), default=7)
         head = (
             f"{'section':<{width}}  {'coding':<11}  {'numbers':>12}  {'bytes':>12}  {'bound':>12}"
@@ -130,7 +160,11 @@ class Tally(NamedTuple):
     kl: float
 
 
-def tally_of(posteriors: Iterable[tuple[str, Posterior]], families: Mapping[str, str]) -> Tally:
+def tally_of(
+    posteriors: Iterable[tuple[str, Posterior]],
+    families: Mapping[str, str],
+    decay_std: float | None = None,
+) -> Tally:
     """Counts posteriors of these families, which it takes one by one."""
     weights, active = Counter[str](), 0
 
@@ -142,7 +176,7 @@ def tally_of(posteriors: Iterable[tuple[str, Posterior]], families: Mapping[str,
             yield posterior
 
     with torch.no_grad():
-        divergence = float(total_kl(passing()))
+        divergence = float(total_kl(passing(), decay_std))
     return Tally(weights, active, divergence)
 
 
@@ -168,6 +202,11 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         ratio_to_fp32=4 * weights / file.file.size,
         ratio_to_posterior=8 * weights / file.file.size,
         kl=tally.kl,
+        prior=model.get("prior"),
+        beta=model.get("beta"),
+        decay_std=model.get("decay_std"),
+        temperature=model.get("temperature"),
+        conformal=model.get("conformal"),
         sections=_sections(file),
     )
 

@@ -154,7 +154,7 @@ def _candidate_maker(
 ) -> CandidateMaker:
     device = chosen_device(plan.options.device)
     model = opened_model(run, options.model).to(device)
-    train, validation = opened_parts(plan, device)
+    train, validation = opened_parts(plan, device, run)
     assert validation is not None
     known = describe(model)
     if not prepared_alike(known, train):

@@ -25,8 +25,9 @@ from pocketbayes.data import (
     checked_table_preprocess,
     image_form,
     open_dataset,
+    table_features,
 )
-from pocketbayes.errors import DataError, FormatError, PocketBayesError
+from pocketbayes.errors import DataError, FormatError, PocketBayesError, printable
 from pocketbayes.layers import Description, bayesianize_, describe, update_description
 from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import make_points_
@@ -59,7 +60,7 @@ def opened_data(
 ) -> Dataset:
     """One split of a data set; with `known`, prepared as the model it describes wants it."""
     if known is None or known.preprocess is None:
-        return open_dataset(name, split, root, **options)
+        return _with_notes(open_dataset(name, split, root, **options))
     accepted = signature(DATASETS[name]).parameters if name in DATASETS else {}
     like = {"like": known.preprocess, "classes": known.class_names}
     found = open_dataset(
@@ -78,7 +79,31 @@ def opened_data(
     )
     if columns != wanted:
         raise DataError(f"the model takes the columns {wanted}; {name} has {columns}")
-    return replace(found, preprocess=known.preprocess)
+    return _with_notes(replace(found, preprocess=known.preprocess), name)
+
+
+def older_table(target: Path) -> Description | None:
+    """What a run or file knows, if it was made before tables had empty cells and other words.
+
+    Its network has no inputs for these: whoever goes on with it must prepare the data as it did.
+    """
+    known = described(target / MODEL if target.is_dir() else target)
+    columns = (known.preprocess or {}).get("columns", [])
+    if not columns or any({"fill", "other"} & column.keys() for column in columns):
+        return None
+    return replace(known, preprocess=checked_table_preprocess(known.preprocess))
+
+
+def _with_notes(found: Dataset, name: str = "") -> Dataset:
+    """The data; of a table, first says what to know of it and, if named, what is new in it."""
+    notes = list(found.notes) if isinstance(found, TableSet) else []
+    if name and isinstance(found, TableSet) and any(found.unfamiliar):
+        odd = [words for words in found.unfamiliar if words]
+        told = f"{len(odd)} of {len(found)} rows of {name} hold what training did not know"
+        notes.append(f"{told}: {odd[0]}")
+    for note in notes if int(os.environ.get("RANK", 0)) == 0 else []:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    return found
 
 
 def normalised_as(dataset: Dataset, how: str) -> Dataset:
@@ -115,7 +140,7 @@ def input_shape(preprocess: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input that was prepared so."""
     if preprocess["kind"] == "image":
         return tuple(preprocess["shape"])
-    return (sum(len(column.get("values", (0,))) for column in preprocess["columns"]),)
+    return (len(table_features(dict(preprocess))),)
 
 
 def built_network(

@@ -41,7 +41,7 @@ class TrainOptions:
         model: your own network as package.module:factory, or
         method: how to train
         out: directory of the run; default runs/DATA-MODEL-METHOD.
-        epochs: passes over the data; 0 stores what the method starts from.
+        epochs: passes over the data; 0 stores what the method starts from; laplace makes none.
         batch_size: examples per step and process; default 128, less for small data.
         likelihood: how the numbers that a table is to predict are spread; default gaussian, or
             categorical for classes
@@ -195,6 +195,7 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
         method = kind(**take(rest, options_in(kind)))
     if options.likelihood not in (None, "categorical") and "task" in dataset:
         rest.setdefault("task", "regression")  # or few different counts would be classes
+    options = options if method.trains else replace(options, epochs=0)
     plan = Plan(options, method, take(rest, network), take(rest, dataset), given=frozenset(given))
     require_all_taken(rest, flags)
     for name, flag in dataset.items():

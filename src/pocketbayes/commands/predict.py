@@ -83,13 +83,13 @@ def run_prediction(
     chunks = list(_chunks(inputs, known))
     with in_precision(options.precision, device):
         for chunk in tracked(chunks, "predicting") if len(chunks) > 1 else chunks:
-            names, x = _prepared(chunk, known, options.skip_bad, reshaped)
+            names, x, unfamiliar = _prepared(chunk, known, options.skip_bad, reshaped)
             if names:
                 pred = predict(
                     model, x.to(device), options.num_samples, generator, options.estimator,
                     single=False,
                 )  # fmt: skip
-                rows += _rows(names, pred, known)
+                rows += _with_unfamiliar(_rows(names, pred, known), unfamiliar)
     note_reshaped(reshaped, known.preprocess, sum(map(len, chunks)))
     if not rows:
         raise DataError("none of the inputs could be read")
@@ -129,13 +129,22 @@ def _chunks(inputs: Sequence[Path], known: Description) -> Iterator[list[Path]]:
 
 def _prepared(
     paths: list[Path], known: Description, skip_bad: bool, reshaped: list[Path]
-) -> tuple[list[str], Tensor]:
+) -> tuple[list[str], Tensor, tuple[str, ...] | None]:
+    """Names, inputs and, of a table, what is unfamiliar in each row."""
     assert known.preprocess is not None
     if known.preprocess["kind"] == "table":
-        x, labels = table_from_file(paths[0], known.preprocess)
-        return labels, x
+        x, names, unfamiliar = table_from_file(paths[0], known.preprocess)
+        return names, x, unfamiliar
     images, kept = images_from_files(paths, known.preprocess, skip_bad, reshaped)
-    return [str(path) for path in kept], normalised(images, known.preprocess)
+    return [str(path) for path in kept], normalised(images, known.preprocess), None
+
+
+def _with_unfamiliar(
+    rows: list[dict[str, Any]], unfamiliar: tuple[str, ...] | None
+) -> list[dict[str, Any]]:
+    if unfamiliar is None:
+        return rows
+    return [row | {"unfamiliar": words} for row, words in zip(rows, unfamiliar, strict=True)]
 
 
 def _rows(names: list[str], pred: Prediction, known: Description) -> list[dict[str, Any]]:

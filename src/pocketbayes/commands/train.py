@@ -18,6 +18,7 @@ from pocketbayes.commands.opening import (
     in_units,
     normalised_as,
     num_outputs,
+    older_table,
     opened_data,
     own_factory,
     prepared_alike,
@@ -51,9 +52,9 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     first = int(os.environ.get("RANK", 0)) == 0
     directory = resumable_directory(out) if resume else new_directory(out) if first else out
     if first:
-        _note_untrained_stds(plan)
+        _note_untrained(plan)
     device = chosen_device(options.device)
-    train, validation = opened_parts(plan, device)
+    train, validation = opened_parts(plan, device, options.parent)
     plan = plan.suited_to(train.likelihood)
     if first and not resume:
         write_config(directory, plan.to_config())
@@ -78,7 +79,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         **_operations(result.model, train, plan.method),
         "train": in_units(_last_numbers(result), train.preprocess),
     }
-    if validation is not None and options.epochs > 0:
+    if validation is not None and (options.epochs > 0 or not plan.method.trains):
         generator = torch.Generator().manual_seed(options.seed)
         loader = MemoryLoader(validation, _EVALUATION_BATCH)
         model = reopened(directory / MODEL, plan, train)
@@ -96,9 +97,15 @@ def reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
     return load(path, net).to(train.device)
 
 
-def _note_untrained_stds(plan: Plan) -> None:
-    """Says so if weights are to be shared whose stds nothing has trained."""
-    method = plan.method
+def _note_untrained(plan: Plan) -> None:
+    """Says so if a method is to have a trained network, or trained stds, and has not."""
+    method, options = plan.method, plan.options
+    if not method.trains and options.parent is None and options.weights is None:
+        print(
+            f"note: {options.method} trains nothing, and this network is not trained: say "
+            "--weights FILE or --parent RUN",
+            file=sys.stderr,
+        )
     if isinstance(method, Sharing) and plan.options.parent is None and not method.pretrain_epochs:
         print(
             "note: these weights have stds that were never trained; sharing is meant for a trained "
@@ -138,10 +145,13 @@ def _last_numbers(result: FitResult) -> dict[str, Any]:
     return {name: last[name] for name in _TRAINING_NUMBERS if name in last}
 
 
-def opened_parts(plan: Plan, device: torch.device) -> tuple[Dataset, Dataset | None]:
+def opened_parts(
+    plan: Plan, device: torch.device, parent: Path | None
+) -> tuple[Dataset, Dataset | None]:
     """The part of the training data to train on, and the one held back, if any."""
     options = plan.options
-    dataset = opened_data(options.data, "train", options.root, plan.dataset)
+    known = older_table(parent) if parent is not None else None
+    dataset = opened_data(options.data, "train", options.root, plan.dataset, known)
     dataset = normalised_as(dataset, options.normalize).to(device)
     dataset = with_cutout(dataset) if options.cutout else dataset
     if options.validation == 0:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_count
-from pocketbayes.layers import named_posteriors
+from pocketbayes.layers import forget_calibration, named_posteriors
 from pocketbayes.posteriors import Gaussian, Sparse
 
 _RANGES = 3  # numbers per tensor: the means' scale, the least and the largest log-std
@@ -46,6 +46,7 @@ def quantize_(model: nn.Module, mean_bits: int = 8, std_bits: int = 4) -> Quanti
     found = [q for _, q in named_posteriors(model) if isinstance(q, Gaussian | Sparse)]
     if not found:
         raise PocketBayesError("nothing to quantise: no posterior with a mean and std per weight")
+    forget_calibration(model)
     for q in found:
         q.mean.copy_(rounded_symmetric(q.mean, mean_bits))
         q.log_std.copy_(rounded_to_centres(q.log_std, std_bits))

@@ -2,6 +2,7 @@
 
 from pocketbayes.data.catalogue import DATASETS, open_dataset
 from pocketbayes.data.corruptions import CORRUPTIONS, corrupted
+from pocketbayes.data.features import checked_table_preprocess, table_features
 from pocketbayes.data.folders import PICTURES
 from pocketbayes.data.images import ImageSet
 from pocketbayes.data.loading import MemoryLoader
@@ -9,8 +10,8 @@ from pocketbayes.data.pictures import images_from_files, note_reshaped
 from pocketbayes.data.pixels import image_form, normalised
 from pocketbayes.data.progress import tracked
 from pocketbayes.data.splits import with_validation
-from pocketbayes.data.tables import TableSet, checked_table_preprocess
-from pocketbayes.data.tabular import table_from_file
+from pocketbayes.data.tables import TableSet
+from pocketbayes.data.tabular import TableRows, table_from_file
 
 __all__ = [
     "CORRUPTIONS",
@@ -18,6 +19,7 @@ __all__ = [
     "PICTURES",
     "ImageSet",
     "MemoryLoader",
+    "TableRows",
     "TableSet",
     "checked_table_preprocess",
     "corrupted",
@@ -26,6 +28,7 @@ __all__ = [
     "normalised",
     "note_reshaped",
     "open_dataset",
+    "table_features",
     "table_from_file",
     "tracked",
     "with_validation",

@@ -1,51 +1,64 @@
-"""The columns of a CSV or Parquet file; a fault in one is found when that one is used."""
+"""The columns of a table, each read as numbers, dates or words when it is used."""
 
-import csv
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.data.files import reading
-from pocketbayes.errors import DataError, optional_module
+from pocketbayes.data.dates import Floats, days_of
+from pocketbayes.errors import DataError
 
-_MISSING = {"", "?", "na", "n/a", "nan", "null", "none", "<na>"}
-_MISSING_WORDS = _MISSING - {"na", "none"}  # which are good words of some columns
+_EMPTY = {"", "?", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "<na>"}
+_EMPTY_WORDS = _EMPTY - {"na", "none"}  # which are good words of some columns
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _LARGEST = float(np.finfo(np.float32).max)
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
     """One column: text cells as read, or numbers with NaN where there is none.
 
-    `whole` says that numbers are of an integer type; `fault` why the column cannot be used.
+    `lines` has the number of each row in the file, counted in `unit`s; `whole` says that numbers
+    are of an integer type, `dated` that they are days since 1970; `fault` why the column cannot
+    be used.
     """
 
     name: str
-    cells: list[str] | NDArray[np.float64]
+    cells: list[str] | Floats
     path: Path
+    lines: NDArray[np.int64]
+    unit: str = "line"
     whole: bool = False
+    dated: bool = False
     fault: str = ""
 
     @cached_property
-    def _parsed(self) -> NDArray[np.float64]:
+    def _parsed(self) -> Floats:
         return parsed(self.cells) if isinstance(self.cells, list) else self.cells
 
-    def is_text(self) -> bool:
-        """Whether this is a column of words: at most half of the cells that are there are numbers.
+    @cached_property
+    def _days(self) -> Floats:
+        if isinstance(self.cells, list):
+            return days_of(self.cells)
+        return self.cells if self.dated else np.full(len(self.cells), np.nan)
 
-        If more are, the others are faults, which `numbers` reports.
+    @cached_property
+    def kind(self) -> str:
+        """What most cells are, of those that are not empty: "number", "date" or "word".
+
+        If these are numbers or dates, the others are faults, which `numbers` and `days` report.
         """
-        numbers = int((~np.isnan(self._parsed)).sum())
-        if not isinstance(self.cells, list) or numbers == len(self.cells):
-            return False
-        known = sum(cell.lower() not in _MISSING for cell in self.cells)
-        return 0 < known >= 2 * numbers
+        if not isinstance(self.cells, list):
+            return "date" if self.dated else "number"
+        known = sum(cell.lower() not in _EMPTY for cell in self.cells)
+        if known == 0 or 2 * int((~np.isnan(self._parsed)).sum()) > known:
+            return "number"
+        return "date" if 2 * int((~np.isnan(self._days)).sum()) > known else "word"
 
     def is_whole(self) -> bool:
         """Whether all are integers, written as such."""
@@ -53,38 +66,69 @@ class Column:
             return self.whole
         return all(_WHOLE.fullmatch(cell) for cell in self.cells)
 
-    def numbers(self) -> NDArray[np.float64]:
-        """All cells as finite numbers that float32 can hold, or the first that is not."""
-        self._require_usable()
-        bad = ~(np.abs(self._parsed) <= _LARGEST)
-        if bad.any():
-            row = int(bad.argmax())
+    def numbers(self) -> Floats:
+        """Finite numbers that float32 can hold, NaN where a cell is empty."""
+        self.require_usable()
+        if self.dated:
+            raise self.error(0, "is a date; a number is needed")
+        odd = self._faults(self._parsed) | (np.abs(self._parsed) > _LARGEST)
+        if odd.any():
+            row = int(odd.argmax())
             cell = str(self.cells[row])
-            if cell.lower() in _MISSING:
-                raise self.error(row, "is missing; fill it in or leave the row out")
             raise self.error(row, f"is {cell!r}; it must be a number, finite in float32")
         return self._parsed
 
-    def texts(self) -> list[str]:
-        """All cells as text, or the first that is missing; whole numbers without a point."""
-        self._require_usable()
-        cells = self.cells
-        if not isinstance(cells, list):
-            cells = [canonical(str(value)) for value in self.numbers().tolist()]
-        for row, cell in enumerate(cells):
-            if cell.lower() in _MISSING_WORDS:
-                raise self.error(row, "is missing; fill it in or leave the row out")
-        return cells
+    def days(self) -> Floats:
+        """Days since 1970, NaN where a cell is empty."""
+        self.require_usable()
+        odd = self._faults(self._days)
+        if not self.dated and not isinstance(self.cells, list):
+            odd = ~np.isnan(self.cells)
+        if odd.any():
+            row = int(odd.argmax())
+            cell = str(self.cells[row])
+            raise self.error(row, f"is {cell!r}; it must be a date such as 2024-05-31 or a time")
+        return self._days
 
-    def _require_usable(self) -> None:
+    def words(self) -> list[str]:
+        """Text, "" where a cell is empty; whole numbers without a point."""
+        self.require_usable()
+        if isinstance(self.cells, list):
+            return ["" if cell.lower() in _EMPTY_WORDS else cell for cell in self.cells]
+        if self.dated:
+            raise self.error(0, "is a date; a word is needed")
+        numbers = self.numbers().tolist()
+        return ["" if number != number else canonical(str(number)) for number in numbers]
+
+    def is_empty(self) -> NDArray[np.bool_]:
+        """Which cells are empty, in the spellings that count for columns of its kind."""
+        if self.kind == "word":
+            return np.array([word == "" for word in self.words()])
+        return np.isnan(self.numbers() if self.kind == "number" else self.days())
+
+    def _faults(self, values: Floats) -> NDArray[np.bool_]:
+        """Cells that are text, not empty, and have no value."""
+        if not isinstance(self.cells, list):
+            return np.zeros(len(self.cells), dtype=bool)
+        return np.isnan(values) & [cell.lower() not in _EMPTY for cell in self.cells]
+
+    def rows(self, kept: NDArray[np.int64]) -> "Column":
+        """The column with these rows only."""
+        cells = self.cells
+        if self.fault:
+            return self
+        chosen = [cells[row] for row in kept] if isinstance(cells, list) else cells[kept]
+        return replace(self, cells=chosen, lines=self.lines[kept])
+
+    def require_usable(self) -> None:
+        """An error if the column is of a type that nothing is done with."""
         if self.fault:
             raise DataError(f"column {self.name!r} of {self.path} {self.fault}")
 
     def error(self, row: int, what: str) -> DataError:
-        """An error over one cell; rows are counted from 1 after the header."""
-        return DataError(
-            f"row {row + 1} after the header, column {self.name!r} of {self.path}, {what}"
-        )
+        """An error over one cell."""
+        place = f"{self.unit} {self.lines[row]}"
+        return DataError(f"{place}, column {self.name!r} of {self.path}, {what}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +137,12 @@ class Frame:
 
     path: Path
     columns: dict[str, Column]
-    rows: int
+    length: int
+
+    def rows(self, kept: NDArray[np.int64]) -> "Frame":
+        """The table with these rows only."""
+        columns = {name: column.rows(kept) for name, column in self.columns.items()}
+        return Frame(self.path, columns, len(kept))
 
 
 def canonical(text: str) -> str:
@@ -105,95 +154,24 @@ def canonical(text: str) -> str:
     return str(int(number)) if number.is_integer() and "_" not in text else text
 
 
-def parsed(cells: list[str]) -> NDArray[np.float64]:
+def parsed(cells: list[str]) -> Floats:
     """Each cell as a number, NaN where it is none."""
     if not any("_" in cell for cell in cells):
         try:
             return np.array(cells, dtype=np.float64)
         except ValueError:
             pass
-    return np.array([_number(cell) for cell in cells], dtype=np.float64)
+    return np.array([as_number(cell) for cell in cells], dtype=np.float64)
 
 
-def _number(cell: str) -> float:
+def as_number(cell: str) -> float:
+    """The number that a cell spells, NaN if it is none."""
     try:
         return float("nan") if "_" in cell else float(cell)
     except ValueError:
         return float("nan")
 
 
-def read_frame(path: Path) -> Frame:
-    """Reads a table: Parquet if the file says so by its ending or its first bytes, else CSV."""
-    with reading(path, "a table"), path.open("rb") as file:
-        is_parquet = path.suffix.lower() in (".parquet", ".pq") or file.read(4) == b"PAR1"
-    return read_parquet(path) if is_parquet else read_csv(path)
-
-
-def read_csv(path: Path) -> Frame:
-    """Comma, semicolon or tab separated text in UTF-8 whose first line names the columns."""
-    with reading(path, "CSV"), path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        separator = max(",;\t", key=first.count)
-        lines = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
-        rows = [[cell.strip() for cell in line] for line in lines if line]
-    if not rows:
-        raise DataError(f"{path} is empty; its first line must name the columns")
-    names, body = rows[0], rows[1:]
-    _require_names(path, names)
-    if all(not np.isnan(_number(name)) for name in names):
-        raise DataError(f"{path} begins with numbers; its first line must name the columns")
-    for row, cells in enumerate(body):
-        if len(cells) != len(names):
-            raise DataError(
-                f"row {row + 1} after the header of {path} has {len(cells)} cells, the header has "
-                f"{len(names)}"
-            )
-    _require_rows(path, len(body))
-    cells_by_name = zip(names, zip(*body, strict=True), strict=True)
-    columns = {name: Column(name, list(cells), path) for name, cells in cells_by_name}
-    return Frame(path, columns, len(body))
-
-
-def read_parquet(path: Path) -> Frame:
-    """A Parquet file; numbers stay numbers, truth values and dictionaries become words."""
-    pyarrow = optional_module("pyarrow", extra="tabular")
-    parquet = optional_module("pyarrow.parquet", extra="tabular")
-    with reading(path, "Parquet"), path.open("rb") as file:
-        table = parquet.ParquetFile(file).read()
-        names = list(table.column_names)
-        _require_names(path, names)
-        _require_rows(path, table.num_rows)
-        pairs = zip(names, table.columns, strict=True)
-        columns = {name: _parquet_column(pyarrow, name, values, path) for name, values in pairs}
-    return Frame(path, columns, table.num_rows)
-
-
-def _parquet_column(pyarrow: Any, name: str, values: Any, path: Path) -> Column:
-    types = pyarrow.types
-    if types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    kind = values.type
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        numbers = values.cast(pyarrow.float64(), safe=False).to_numpy()
-        return Column(name, np.asarray(numbers, np.float64), path, whole=types.is_integer(kind))
-    if types.is_boolean(kind) or types.is_string(kind) or types.is_large_string(kind):
-        cells = ["" if value is None else str(value).strip() for value in values.to_pylist()]
-        return Column(name, cells, path)
-    return Column(name, [], path, fault=f"is of type {kind}; turn it into numbers or words")
-
-
-def _require_names(path: Path, names: list[str]) -> None:
-    for number, name in enumerate(names):
-        if not name:
-            raise DataError(
-                f"column {number + 1} of {path} has no name; name it, or leave it out if it only "
-                "numbers the rows (pandas: index=False)"
-            )
-        if name in names[:number]:
-            raise DataError(f"{path} has two columns named {name!r}; rename one")
-
-
-def _require_rows(path: Path, rows: int) -> None:
-    if rows == 0:
-        raise DataError(f"{path} has a header and no row")
+def are_truths(words: Sequence[str]) -> bool:
+    """Whether these are true and false, or yes and no, in any case, and nothing else."""
+    return bool(words) and all(word.lower() in TRUTHS for word in words)

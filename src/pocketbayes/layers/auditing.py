@@ -9,6 +9,7 @@ from torch import nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.bayesian import BayesianModule
+from pocketbayes.layers.description import describe, inference_in_words
 from pocketbayes.layers.selection import NORMS, kind_of, library_type
 from pocketbayes.posteriors import FAMILIES, Posterior
 
@@ -35,9 +36,14 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class Audit:
-    """One row per module; prints as a table."""
+    """One row per module; prints as a table.
+
+    Attributes:
+        notes: what training made of the whole: prior, beta, weight decay.
+    """
 
     rows: tuple[AuditRow, ...]
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[AuditRow]:
         return iter(self.rows)
@@ -60,7 +66,7 @@ class Audit:
             )
             return "  ".join(padded).rstrip()
 
-        return "\n".join(map(line, table))
+        return "\n".join([*map(line, table), *self.notes])
 
     __repr__ = __str__
 
@@ -78,8 +84,10 @@ def audit(model: nn.Module) -> Audit:
     if not isinstance(model, nn.Module):
         raise PocketBayesError(f"audit takes a torch.nn.Module, not {type(model).__name__}")
     seen: set[int] = set()
-    modules = model.named_modules()
-    return Audit(tuple(_row(n, m, seen) for n, m in modules if not _belongs_to_posterior(n)))
+    modules, known = model.named_modules(), describe(model)
+    rows = tuple(_row(n, m, seen) for n, m in modules if not _belongs_to_posterior(n))
+    words = inference_in_words(known.prior, known.beta, known.decay_std)
+    return Audit(rows, tuple(f"{name}: {text}" for name, text in words))
 
 
 def _row(name: str, module: nn.Module, seen: set[int]) -> AuditRow:

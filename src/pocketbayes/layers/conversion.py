@@ -7,7 +7,11 @@ from torch import nn
 
 from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
 from pocketbayes.layers.bayesian import BayesianModule, bayesian_modules, make_bayesian_
-from pocketbayes.layers.description import attach_description, update_description
+from pocketbayes.layers.description import (
+    attach_description,
+    forget_calibration,
+    update_description,
+)
 from pocketbayes.layers.estimators import ESTIMATORS
 from pocketbayes.layers.selection import Place, Rules, places, places_of
 from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
@@ -149,7 +153,10 @@ def owners_of(model: nn.Module, name: str) -> list[BayesianModule]:
 
 
 def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None:
-    """Puts `posterior` in place of the one called `name`, wherever that is tied to."""
+    """Puts `posterior` in place of the one called `name`, wherever that is tied to.
+
+    What `temperature_` and `conformal` found is dropped.
+    """
     known = dict(named_posteriors(model))
     if name not in known:
         raise ConversionError(f"no posterior is called {name!r}{nearest(name, known)}")
@@ -158,6 +165,7 @@ def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None
             f"{name} has shape {tuple(known[name].shape)}, but its replacement "
             f"{tuple(posterior.shape)}"
         )
+    forget_calibration(model)
     for _, module in bayesian_modules(model):
         for key in module.posteriors:
             if module.posterior(key) is known[name]:

@@ -4,6 +4,7 @@ The description lives on the root module and travels in its `state_dict` as one 
 """
 
 import json
+import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +17,9 @@ from pocketbayes.layers.bayesian import estimator_of, set_estimator
 NOISE = "noise_log_std"
 # What likelihoods learn beside the weights: one number per target, each on a log scale.
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
+CALIBRATIONS = ("temperature", "conformal")
 _KEY = "_pocketbayes_description"
+_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Description:
 
     `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
     dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
+    `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about.
+    `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data.
     """
 
     likelihood: str | None = None
@@ -36,11 +41,19 @@ class Description:
     network: dict[str, Any] | None = None
     prior: str | None = None
     beta: float | None = None
+    decay_std: float | None = None
+    temperature: float | None = None
+    conformal: dict[str, Any] | None = None
+
+    def to_facts(self) -> dict[str, Any]:
+        """As plain values; without what files of old do not have, where it is not there."""
+        facts = asdict(self)
+        return {k: v for k, v in facts.items() if k not in _LATER or v is not None}
 
     def to_json(self) -> str:
         """As JSON text."""
         try:
-            return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+            return json.dumps(self.to_facts(), sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise PocketBayesError(
                 f"a model's description must be JSON (text, finite numbers, lists, dicts): {error}"
@@ -57,6 +70,21 @@ class Description:
         known = {k: v for k, v in facts.items() if k in cls.__dataclass_fields__}
         names = known.get("class_names")
         return cls(**known | {"class_names": None if names is None else tuple(names)})
+
+
+def inference_in_words(
+    prior: str | None, beta: float | None, decay_std: float | None
+) -> list[tuple[str, str]]:
+    """What the posterior is, as (name, words); nothing where it is not known."""
+    rows = []
+    if beta is not None:
+        kind = "tempered: narrower than Bayes'" if beta < 1 else "wider than Bayes'"
+        rows.append(("posterior", f"beta {beta:g}, {'Bayes rule' if beta == 1 else kind}"))
+    if prior is not None:
+        rows.append(("prior", {"learned": "learned, a std for each tensor"}.get(prior, prior)))
+    if decay_std is not None:
+        rows.append(("weight decay", f"a second prior on the means, of std {decay_std:.2g}"))
+    return rows
 
 
 def attach_description(model: nn.Module) -> None:
@@ -106,6 +134,18 @@ def set_description(model: nn.Module, description: Description) -> None:
     """Replaces the whole description, which must be storable."""
     description.to_json()
     home(model)._pocketbayes = description  # type: ignore[assignment]
+
+
+def forget_calibration(model: nn.Module) -> None:
+    """Drops what was calibrated on held-out data, since predictions are about to change."""
+    known = [name for name in CALIBRATIONS if getattr(describe(model), name) is not None]
+    if known:
+        update_description(model, **dict.fromkeys(known))
+        warnings.warn(
+            f"the model changes, so its {' and '.join(known)} calibration was dropped: calibrate "
+            "it again afterwards",
+            stacklevel=3,
+        )
 
 
 def noise_log_std(model: nn.Module) -> Tensor | None:

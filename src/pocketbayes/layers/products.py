@@ -27,8 +27,8 @@ def small_products(model: nn.Module) -> Iterator[None]:
         return
     with _LOCK:
         if _inside == 0:
-            _before = torch.backends.mkldnn.enabled
-            torch.backends.mkldnn.enabled = False
+            _before = bool(torch.backends.mkldnn.enabled)
+            _switch(False)
         _inside += 1
     try:
         yield
@@ -36,7 +36,11 @@ def small_products(model: nn.Module) -> Iterator[None]:
         with _LOCK:
             _inside -= 1
             if _inside == 0:
-                torch.backends.mkldnn.enabled = _before
+                _switch(_before)
+
+
+def _switch(on: bool) -> None:
+    setattr(torch.backends.mkldnn, "enabled", on)  # noqa: B010  typed as what it is not
 
 
 def _gains(model: nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """Each likelihood, and the loss that training minimises (the negative ELBO)."""
 
 from pocketbayes.likelihoods.base import Likelihood, ValueLikelihood, matched_target
+from pocketbayes.likelihoods.curvature import curvature_root, directions, require_curvature
 from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
 from pocketbayes.likelihoods.elbo import Objective, kl, total_kl
 from pocketbayes.likelihoods.labels import MASKED
@@ -21,11 +22,14 @@ __all__ = [
     "Objective",
     "TargetDistribution",
     "ValueLikelihood",
+    "curvature_root",
+    "directions",
     "kl",
     "learned_for",
     "learned_of",
     "likelihood_of",
     "matched_target",
+    "require_curvature",
     "set_learned_",
     "start_learned_",
     "total_kl",

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from pocketbayes.errors import PocketBayesError
+
 _MOST_LOG_FREEDOM = 10.0
 _MOST_LOG_DISPERSION = 15.0
 _MOST_LOG_MEAN = 30.0
@@ -45,6 +47,13 @@ class TargetDistribution(ABC):
     @abstractmethod
     def sample(self) -> Tensor:
         """One draw each, by torch's own generators."""
+
+    def widened(self, factor: float) -> Self:
+        """The mixture over draws (dim 0) with all of its spread times the factor, its mean kept."""
+        raise PocketBayesError(
+            "counts have no spread that a factor could widen, so there is no temperature for them: "
+            "calibrate their intervals by pb.conformal"
+        )
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The distribution of changed tensors."""
@@ -95,6 +104,10 @@ class Normal(TargetDistribution):
         """mean + std N(0, 1)."""
         return self.mean + self.std * torch.randn_like(self.mean)
 
+    def widened(self, factor: float) -> "Normal":
+        """N(m + factor (mean - m), factor^2 std^2), with m the mean over draws."""
+        return Normal(spread_out(self.mean, factor), self.log_std + math.log(factor))
+
 
 @dataclass(frozen=True)
 class StudentT(TargetDistribution):
@@ -137,6 +150,11 @@ class StudentT(TargetDistribution):
         student = torch.distributions.StudentT(self.freedom, validate_args=False)
         drawn: Tensor = student.sample()
         return self.mean + self.log_scale.exp() * drawn
+
+    def widened(self, factor: float) -> "StudentT":
+        """As of a normal distribution, with the same freedom."""
+        mean, log_scale = spread_out(self.mean, factor), self.log_scale + math.log(factor)
+        return StudentT(mean, log_scale, self.log_freedom)
 
 
 @dataclass(frozen=True)
@@ -221,6 +239,12 @@ class NegativeBinomial(TargetDistribution):
         r = 1 / self.dispersion
         gamma = torch.distributions.Gamma(r, r / self.location, validate_args=False)
         return torch.poisson(gamma.sample())
+
+
+def spread_out(samples: Tensor, factor: float) -> Tensor:
+    """The samples (S, N, ...) with their distances from their mean times the factor."""
+    mean = samples.mean(0)
+    return mean + factor * (samples - mean)
 
 
 def bounded(value: Tensor, most: float) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import Inputs, home, named_posteriors, require_module, run
+from pocketbayes.layers import Inputs, describe, home, named_posteriors, require_module, run
 from pocketbayes.likelihoods.table import LIKELIHOODS
 from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
 
@@ -14,17 +14,23 @@ from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
 def kl(model: nn.Module) -> Tensor:
     """KL(q || prior) of the whole model in nats; a tied posterior counts once. Differentiable.
 
+    Where training added weight decay, that is a second prior on the means, and counts.
     For your own training loop, with N the number of training examples (not of the batch):
 
-        >>> loss = F.cross_entropy(model(x), y) + kl(model) / N
+        >>> loss = F.cross_entropy(model(x), y) + beta * kl(model) / N
+
+    `fit` takes beta = 1 for values in fully connected networks, 0.1 for classes there, 0.01 for
+    classes in other networks; `loss` does all of this in one call.
     """
     require_module(model)
-    return total_kl([posterior for _, posterior in named_posteriors(model)])
+    posteriors = [posterior for _, posterior in named_posteriors(model)]
+    return total_kl(posteriors, describe(model).decay_std)
 
 
-def total_kl(posteriors: Iterable[Posterior]) -> Tensor:
+def total_kl(posteriors: Iterable[Posterior], decay_std: float | None = None) -> Tensor:
     """The sum of their KLs, where the first of them is.
 
+    `decay_std` is that of a second prior on the means, which adds |mean|^2 / (2 decay_std^2).
     A codebook that is drawn once for all its weights counts once, with the prior of its first user.
     """
     counted: set[int] = set()
@@ -36,6 +42,8 @@ def total_kl(posteriors: Iterable[Posterior]) -> Tensor:
             terms.append(posterior.outlier_kl() if again else posterior.kl())
         else:
             terms.append(posterior.kl())
+        if decay_std is not None:
+            terms.append(posterior.expectation().square().sum() / (2 * decay_std**2))
     if not terms:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()

@@ -11,6 +11,7 @@ from pocketbayes.methods.base import (
 from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
+from pocketbayes.methods.laplace import Laplace
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
 from pocketbayes.methods.processes import agree_on_state, agreed, averaged, never_broadcast
@@ -23,6 +24,7 @@ from pocketbayes.methods.variational_dropout import VariationalDropout
 METHODS: dict[str, type[Method]] = {
     "deterministic": Deterministic,
     "deep-ensemble": DeepEnsemble,
+    "laplace": Laplace,
     "mc-dropout": MCDropout,
     "mean-field": MeanField,
     "rigl": RigL,
@@ -37,6 +39,7 @@ __all__ = [
     "DeepEnsemble",
     "Deterministic",
     "ExchangingMethod",
+    "Laplace",
     "MCDropout",
     "MeanField",
     "Method",

@@ -53,11 +53,18 @@ class StartContext:
         memory: tensors to keep for later; see `StepContext`.
         refresh: estimates the statistics of batch norms, and then the noise of a regression, anew
             on the training data, the same on every process; does nothing if there are none.
+        curvatures: `curvatures(only_last, most)` gives, for points by name, N times the mean over
+            examples of the diagonal of the generalised Gauss-Newton matrix: at the last layer only
+            or at all, from at most so many directions per example. Before that it estimates the
+            noise of a regression anew, on the validation data if there are any.
+        validation_nll: of the model's predictions for the validation data; None without any.
     """
 
     mean_gradients: Callable[[], Gradients]
     memory: dict[str, Tensor]
     refresh: Callable[[], None]
+    curvatures: Callable[[bool, int], Gradients]
+    validation_nll: Callable[[], float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,7 @@ class Method:
     """
 
     keeps_dropout: ClassVar[bool] = False
+    trains: ClassVar[bool] = True  # else `fit` makes no pass but those of `begin`
 
     lr: float | None = None
     lr_warmup: float = 0.05
@@ -98,6 +106,13 @@ class Method:
         require_choice(self.optimizer, f"{kind}.optimizer", ("adamw", "sgd"))
         if self.clip_norm is not None:
             require_number(self.clip_norm, f"{kind}.clip_norm", above=0)
+
+    @property
+    def peak_lr(self) -> float:
+        """The peak learning rate, which must be chosen by now."""
+        if self.lr is None:
+            raise PocketBayesError(f"lr of {type(self).__name__} is not chosen yet: fit does so")
+        return self.lr
 
     @property
     def noise_rate(self) -> float:

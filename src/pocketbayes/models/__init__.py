@@ -6,12 +6,14 @@ from pocketbayes.models.fully_connected import mlp
 from pocketbayes.models.registry import MODELS, build_network, options_of
 from pocketbayes.models.residual import PaddedShortcut
 from pocketbayes.models.resnet import resnet18, resnet34, resnet50, resnet101
+from pocketbayes.models.scaled import ScaledMLP, scaled_mlp
 from pocketbayes.models.vit import vit_b16, vit_small, vit_tiny
 from pocketbayes.models.wide_resnet import wrn_28_10
 
 __all__ = [
     "MODELS",
     "PaddedShortcut",
+    "ScaledMLP",
     "build_network",
     "lenet5",
     "mlp",
@@ -25,6 +27,7 @@ __all__ = [
     "resnet56",
     "resnet101",
     "resnet110",
+    "scaled_mlp",
     "vgg_like",
     "vit_b16",
     "vit_small",

@@ -12,7 +12,6 @@ from pocketbayes.posteriors.base import Posterior, prior_std_from, require_real_
 from pocketbayes.posteriors.randomness import normal_like
 from pocketbayes.posteriors.reuse import remembered
 
-
 SHARE_AT_FIRST = 0.1  # of the size of a tensor's weights that their stds start with
 _LEAST_AT_FIRST = 1e-4
 

@@ -1,5 +1,6 @@
 """Predictions with uncertainty, what they hold, and how good they are."""
 
+from pocketbayes.prediction.calibrating import conformal, temperature_
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers
@@ -22,6 +23,7 @@ __all__ = [
     "Record",
     "ValuePrediction",
     "answered",
+    "conformal",
     "drawing",
     "draws_of",
     "evaluate",
@@ -32,6 +34,7 @@ __all__ = [
     "predict",
     "record_of",
     "risk_coverage",
+    "temperature_",
     "unpack",
     "why_unsure",
 ]

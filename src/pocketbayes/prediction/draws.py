@@ -19,8 +19,8 @@ from pocketbayes.layers import (
     members_of,
     named_posteriors,
     restored_mode,
-    small_products,
     run,
+    small_products,
     tensors_of,
 )
 from pocketbayes.posteriors import (

@@ -1,6 +1,7 @@
 """Predictions that know how sure they are: averages over draws of the network."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from pocketbayes.layers import (
     ESTIMATORS,
     Inputs,
     bayesian_modules,
+    describe,
     mapped,
     moved,
     named_tensors,
@@ -18,6 +20,7 @@ from pocketbayes.layers import (
     require_module,
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
+from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
@@ -79,7 +82,8 @@ def predict(
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`), for a Bernoulli
         likelihood a `LabelPrediction` (the same, per label), for values and counts a
         `ValuePrediction` (`.mean .std .aleatoric .epistemic`, `.cdf(y)`, `.interval(0.9)`), on the
-        model's device. `.draw(n)` gives possible targets.
+        model's device. `.draw(n)` gives possible targets. What `temperature_` found is applied;
+        after `conformal` there is `.prediction_set`, or `.interval()` at the promised level.
 
     Raises:
         DataError: an input is NaN or infinite, and in which row; or the model cannot run on it.
@@ -102,7 +106,7 @@ def predict(
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     batches = _batches(model, x, whole, batch_size, single)
-    parts: list[Prediction] = []
+    known, parts = describe(model), list[Prediction]()
     rows = 0
     with drawing(model, estimator, generator):
         passes = networks_to_run(model, num_samples, estimator)
@@ -112,10 +116,13 @@ def predict(
             draws = draws_of(passes, moved(batch, device))
             if not parts:
                 learned = learned_for(model, chosen, draws)
-            parts.append(summarised(chosen, draws, learned, average, keep_samples))
+            parts.append(
+                summarised(chosen, draws, learned, known.temperature, average, keep_samples)
+            )
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
-    return joined(parts, single)
+    conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
+    return replace(joined(parts, single), conformal=conformal)
 
 
 def _batches(

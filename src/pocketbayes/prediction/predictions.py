@@ -1,14 +1,16 @@
 """What a prediction holds: probabilities or values, and how much of the doubt is of which kind."""
 
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.likelihoods import TargetDistribution
+from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.draws import seeded
 
 
@@ -23,6 +25,7 @@ class Prediction:
 
     num_samples: int
     samples: Tensor | None
+    conformal: Conformal | None = field(default=None, kw_only=True)
 
     def draw(self, number: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """(number, N, ...) possible targets: for each a network is drawn, then what it predicts.
@@ -43,6 +46,16 @@ class Prediction:
 
     def _drawn(self, number: int) -> Tensor:
         raise NotImplementedError
+
+    def _promise(self, found: Conformal) -> Conformal:
+        """What `conformal` found, with a warning if this prediction has other draws."""
+        if found.num_samples != self.num_samples:
+            warnings.warn(
+                f"calibrated with {found.num_samples} draws, predicted with {self.num_samples}: "
+                "the promised coverage is that of equal numbers",
+                stacklevel=3,
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,17 @@ class ClassPrediction(Prediction):
     epistemic: Tensor
     variance: Tensor
     class_dim: int = 1
+
+    @property
+    def prediction_set(self) -> Tensor:
+        """(N, classes) True for the classes that `conformal` promises to hold the true one."""
+        if self.conformal is None:
+            raise PocketBayesError(
+                "there is no prediction set: call pb.conformal(model, calibration_loader) first"
+            )
+        threshold = self._promise(self.conformal).threshold.to(self.probs.device)
+        inside = 1 - self.probs.double() <= threshold
+        return inside.scatter(self.class_dim, self.label.unsqueeze(self.class_dim), True)
 
     @property
     def label(self) -> Tensor:
@@ -175,16 +199,31 @@ class ValuePrediction(Prediction):
         below = self.cdf(value)
         return (below + self.cdf(value - 1)) / 2 if self.parts.is_whole else below
 
-    def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
+    def interval(self, coverage: float | None = None) -> tuple[Tensor, Tensor]:
         """The central interval that holds this share of the probability, as (low, high).
 
-        Counts have whole bounds, both inside, that hold at least this share.
+        None: the interval that `conformal` promised, mean +- threshold * std; else 0.9. Counts have
+        whole bounds, both inside, that hold at least this share.
         """
+        if coverage is None and self.conformal is not None:
+            return self._promised_interval(self._promise(self.conformal).threshold)
+        coverage = 0.9 if coverage is None else coverage
         if not isinstance(coverage, float) or not 0 < coverage < 1:
             raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
         tail = (1 - coverage) / 2
         quantile = self._whole_quantile if self.parts.is_whole else self._quantile
         return quantile(tail), quantile(1 - tail)
+
+    def _promised_interval(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.parts.is_whole:
+            reach = threshold.to(self.std) * self.std
+            return self.mean - reach, self.mean + reach
+        mean = self.mean.double()
+        reach = threshold.to(mean) * self.std.double() + 1e-9 * (1 + mean)  # bounds are often met
+        nearest = mean.round()
+        low = torch.minimum((mean - reach).ceil().clamp_min(0), nearest)
+        high = torch.maximum((mean + reach).floor(), nearest)
+        return low.to(self.mean), high.to(self.mean)
 
     def _bracket(self, share: float) -> tuple[Tensor, Tensor]:
         """Where the quantile must lie, by Cantelli's inequality."""

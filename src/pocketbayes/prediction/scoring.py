@@ -36,16 +36,21 @@ def _classes(
     """(rows, classes) and (rows,), without what is masked."""
     probs = torch.cat([p.probs.movedim(1, -1).flatten(0, -2) for p in predictions])
     labels = torch.cat([t.flatten() for t in targets])
+    counts = countable(probs, labels, likelihood)
+    if not counts.any():
+        raise DataError(f"every label is {MASKED}: there is nothing to measure")
+    return probs[counts], labels[counts].long()
+
+
+def countable(probs: Tensor, labels: Tensor, likelihood: Likelihood) -> Tensor:
+    """Which labels count, (rows,) of (rows, classes); an error if one is no class."""
     if labels.is_floating_point() or len(labels) != len(probs):
         raise DataError(
             f"labels are {labels.dtype} and there are {len(labels)} for {len(probs)} predictions; "
             "they must be integers, one per prediction"
         )
     likelihood.require_possible(probs, labels)
-    counts = labels != MASKED
-    if not counts.any():
-        raise DataError(f"every label is {MASKED}: there is nothing to measure")
-    return probs[counts], labels[counts].long()
+    return labels != MASKED
 
 
 def _labels(

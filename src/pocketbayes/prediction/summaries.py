@@ -17,11 +17,21 @@ from pocketbayes.prediction.predictions import (
 
 
 def summarised(
-    likelihood: Likelihood, draws: Tensor, learned: dict[str, Tensor], average: str, keep: bool
+    likelihood: Likelihood,
+    draws: Tensor,
+    learned: dict[str, Tensor],
+    temperature: float | None,
+    average: str,
+    keep: bool,
 ) -> Prediction:
-    """The prediction of a batch, of which there are (S, N, ...) outputs."""
+    """The prediction of a batch, of which there are (S, N, ...) outputs.
+
+    A temperature divides logits, and is the factor on the spread of values.
+    """
     if isinstance(likelihood, ValueLikelihood):
-        return value_prediction(likelihood.distribution(draws, learned, dim=2))
+        parts = likelihood.distribution(draws, learned, dim=2)
+        return value_prediction(parts if temperature is None else parts.widened(temperature))
+    draws = draws if temperature is None else draws / temperature
     if likelihood.kind == "labels":
         return label_prediction(draws, average, keep)
     return class_prediction(draws, average, keep)

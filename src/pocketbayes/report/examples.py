@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from pocketbayes.data import ImageSet, TableSet
+from pocketbayes.data import ImageSet, TableSet, table_features
 from pocketbayes.prediction import Prediction, why_unsure
 from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
 from pocketbayes.report.plots import shortened
@@ -90,17 +90,16 @@ def as_png(image: Tensor) -> bytes:
 
 
 def unusual_columns(table: TableSet, i: int, count: int = 3) -> list[str]:
-    """The numbers of a row that lie furthest from their column's mean, in its stds."""
-    place, far = 0, list[tuple[float, str]]()
-    for column in table.preprocess["columns"]:
-        if "values" in column:
-            place += len(column["values"])
-            continue
+    """What training did not know of a row, then its numbers furthest from their mean, in stds."""
+    numbers = {c["name"] for c in table.preprocess["columns"] if not {"values", "date"} & c.keys()}
+    far = list[tuple[float, str]]()
+    for place, feature in enumerate(table_features(table.preprocess)):
         value = float(table.features[i, place])
-        z = (value - column["mean"]) / column["std"]
-        far.append((abs(z), f"{column['name']} {value:.4g} ({z:+.1f} std)"))
-        place += 1
-    return [words for _, words in _largest(far, count)]
+        if feature.name in numbers and value == value:
+            z = (value - feature.mean) / feature.std
+            far.append((abs(z), f"{feature.name} {value:.4g} ({z:+.1f} std)"))
+    unknown = [table.unfamiliar[i]] if table.unfamiliar and table.unfamiliar[i] else []
+    return unknown + [words for _, words in _largest(far, count)]
 
 
 def _largest(pairs: Iterable[tuple[float, str]], count: int) -> list[tuple[float, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pocketbayes.data import table_features
 from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.layers import (
     BayesianModule,
@@ -138,7 +139,7 @@ def _has_weights(module: nn.Module) -> bool:
 def input_names(preprocess: Mapping[str, Any] | None, inputs: int) -> list[str]:
     """The feature that each input belongs to; a column of words has an input for each word."""
     columns = (preprocess or {}).get("columns", [])
-    names = [c["name"] for c in columns for _ in range(len(c.get("values", (0,))))]
+    names = [feature.about for feature in table_features({"columns": columns})]
     if names and len(names) != inputs:
         raise PocketBayesError(
             f"the first layer has {inputs} inputs and the table {len(names)}: the layer that reads "

@@ -7,6 +7,7 @@ from pocketbayes.training.environment import DEVICES, PRECISIONS
 from pocketbayes.training.fitting import fit
 from pocketbayes.training.flops import TrainingFlops, training_flops
 from pocketbayes.training.observation_noise import refresh_noise_
+from pocketbayes.training.own_loops import loss
 
 __all__ = [
     "DEVICES",
@@ -15,6 +16,7 @@ __all__ = [
     "TrainingFlops",
     "checkpoints_in",
     "fit",
+    "loss",
     "refresh_noise_",
     "refresh_norms_",
     "training_flops",

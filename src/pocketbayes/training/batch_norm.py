@@ -15,6 +15,7 @@ from pocketbayes.layers import (
     Inputs,
     called,
     explained_failure,
+    forget_calibration,
     members_of,
     moved,
     num_examples,
@@ -62,6 +63,7 @@ def refresh_norms_(
     batch_norms = running_batch_norms(model)
     if not batch_norms:
         return model
+    forget_calibration(model)
     device = next(model.parameters()).device
     with drawing(model, estimator, generator), _begun_anew(batch_norms):
         inputs = input_batches(loader, 256, float_dtype(model))

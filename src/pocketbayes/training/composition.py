@@ -30,6 +30,7 @@ class FitResult:
             process so far; None where the system does not tell.
         best_epoch: the one whose model this is, counted from 1, with `keep_best`; None: the last.
             Members of an ensemble have one each, as `best_epoch` in their rows of the history.
+        method: the one that trained it, with all that `fit` chose: `result.method.beta`.
     """
 
     model: nn.Module
@@ -37,6 +38,7 @@ class FitResult:
     seconds: float
     peak_bytes: int | None
     best_epoch: int | None = None
+    method: Method | None = None
 
 
 def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | None:
@@ -89,13 +91,14 @@ def fit_members(
         peaks += [] if result.peak_bytes is None else [result.peak_bytes]
     if directory is not None:
         write_history(directory, history)
-    return FitResult(Ensemble(members), history, seconds, max(peaks, default=None))
+    peak = max(peaks, default=None)
+    return FitResult(Ensemble(members), history, seconds, peak, method=result.method)
 
 
 def fit_stages(
     model: nn.Module,
     stages: tuple[Method, int, Method],
-    epochs: int,
+    epochs: int | None,
     fit_one: Callable[..., FitResult],
     out: str | os.PathLike[str] | None,
     resume: bool,
@@ -113,4 +116,4 @@ def fit_stages(
         write_history(directory, history)
     peaks = [peak for peak in (one.peak_bytes, two.peak_bytes) if peak is not None]
     seconds, peak = one.seconds + two.seconds, max(peaks, default=None)
-    return FitResult(model, history, seconds, peak, two.best_epoch)
+    return FitResult(model, history, seconds, peak, two.best_epoch, two.method)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from pocketbayes.layers import bayesian_modules, describe, explained_failure, moved, run
@@ -20,6 +19,22 @@ _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
 _EPOCHS = 100
 _LEAST_STEPS = {"values": 5000, "classes": 2000}
 _GAIN = 0.25  # nats for each example by which a network that fits beats mixed-up outputs
+
+
+def chosen_method(
+    method: Method, model: nn.Module, loader: Iterable[Any], likelihood: str
+) -> Method:
+    """The method with nothing left open, for this model and data."""
+    return with_defaults(method, model, likelihood, fits_already(model, loader, likelihood, method))
+
+
+def chosen_epochs(
+    epochs: int | None, method: Method, model: nn.Module, loader: Iterable[Any], likelihood: str
+) -> int:
+    """The passes over the data: as said, or by default; none for a method that does not train."""
+    if not method.trains:
+        return 0
+    return default_epochs(model, loader, likelihood) if epochs is None else epochs
 
 
 def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool) -> Method:
@@ -83,9 +98,7 @@ def default_epochs(model: nn.Module, loader: Iterable[Any], likelihood: str) -> 
     return max(_EPOCHS, math.ceil(least / batches))
 
 
-def fits_already(
-    model: nn.Module, loader: Iterable[Any], likelihood: str, method: Method
-) -> bool:
+def fits_already(model: nn.Module, loader: Iterable[Any], likelihood: str, method: Method) -> bool:
     """Whether the mean network predicts the first batch, so that a small learning rate will do.
 
     Its outputs must be likelier for their own targets than for those of other examples. Looked at

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pocketbayes.codec import prepare_directory
 from pocketbayes.errors import (
@@ -17,40 +18,22 @@ from pocketbayes.errors import (
     require_number,
     require_truth,
 )
-from pocketbayes.layers import (
-    Ensemble,
-    Inputs,
-    explained_failure,
-    moved,
-    require_module,
-    restored_mode,
-    small_products,
-    run,
-    update_description,
-)
-from pocketbayes.likelihoods import LIKELIHOODS, Objective, learned_of, start_learned_
-from pocketbayes.methods import DeepEnsemble, MeanField, Method, StartContext, agree_on_state
+from pocketbayes.layers import Ensemble, require_module, restored_mode, small_products
+from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.methods import DeepEnsemble, MeanField, Method
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
-from pocketbayes.prediction import float_dtype, unpack
-from pocketbayes.training.batch_norm import (
-    average_batch_norms_,
-    refresh_norms_,
-    running_batch_norms,
-)
-from pocketbayes.training.batches import Batches, dataset_size_of
+from pocketbayes.training.batches import dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
-from pocketbayes.training.defaults import default_epochs, fits_already, with_defaults
+from pocketbayes.training.defaults import chosen_epochs, chosen_method
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
     launched_fabric,
     tuned_convolutions,
 )
-from pocketbayes.training.gradients import mean_sizes
-from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
-from pocketbayes.training.priors import begin_priors_
 from pocketbayes.training.run import Run
 from pocketbayes.training.settings import Settings
+from pocketbayes.training.starting import started_
 
 
 def fit(
@@ -89,11 +72,13 @@ def fit(
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
         epochs: passes over the data; 0 only gives the method's posteriors to the weights. None:
             100, and in fully connected networks at least 2,000 steps, or 5,000 for values.
+            `Laplace` trains nothing, whatever it is.
         likelihood: "categorical" (targets are class numbers; -100 does not count), "gaussian"
             (real targets, standardise them; the noise is learned, one std per output),
             "heteroscedastic", "student-t", "poisson", "negative-binomial" or "bernoulli": see
             docs/likelihoods.md.
         val_loader: evaluated after each epoch with 10 samples; only logged, unless keep_best.
+            `Laplace` chooses its prior by it.
         seed: determines order, augmentation and noise. Global generators are left as they were.
         dataset_size: N, for a loader that does not know it.
         out: directory for `checkpoint.pt` and `history.jsonl`.
@@ -127,16 +112,11 @@ def fit(
         >>> result.history[-1]["accuracy"]
     """
     method = MeanField() if method is None else method
-    if not isinstance(method, Method):
-        raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
-    _require_single(model)
-    if epochs is not None:
-        require_count(epochs, "epochs", least=0)
-    require_count(seed, "seed", least=0)
+    _require_trainable(model, method)
+    _require_numbers(epochs, seed, checkpoint_minutes)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
     require_choice(device, "device", DEVICES)
-    require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
     _require_validation(val_loader, keep_best, patience)
@@ -155,35 +135,46 @@ def fit(
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
-    model.to(fabric.device)
+    with _training_state(model, fabric.device, seed):
+        method = chosen_method(method, model, train_loader, likelihood)
+        epochs = chosen_epochs(epochs, method, model, train_loader, likelihood)
+        settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
+                            keep_best, patience)  # fmt: skip
+        memory = started_(fabric, model, train_loader, val_loader, settings)
+        whole = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
+        return whole.train(progress)
+
+
+@contextmanager
+def _training_state(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """The model on its device and in training mode, random numbers seeded; all put back after."""
+    model.to(device)
     with (
-        isolated_randomness(fabric.device),
+        isolated_randomness(device),
         restored_mode(model),
         tuned_convolutions(),
         small_products(model),
     ):
         model.train()
-        if fabric.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(fabric.device)
-        seed_everything(mixed_seed(seed), fabric.device)
-        fits = fits_already(model, train_loader, likelihood, method)
-        method = with_defaults(method, model, likelihood, fits)
-        if epochs is None:
-            epochs = default_epochs(model, train_loader, likelihood)
-        settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
-                            keep_best, patience)  # fmt: skip
-        begin_priors_(model, method)
-        method.start(model)
-        _describe(model, train_loader, likelihood, method.keeps_dropout, fabric.device)
-        memory = _begin(fabric, model, train_loader, settings)
-        whole = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
-        return whole.train(progress)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        seed_everything(mixed_seed(seed), device)
+        yield
 
 
-def _require_single(model: nn.Module) -> None:
+def _require_trainable(model: nn.Module, method: Method) -> None:
+    if not isinstance(method, Method):
+        raise PocketBayesError(f"method must be a config such as MeanField(); got {method!r}")
     require_module(model)
     if isinstance(model, Ensemble):
         raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
+
+
+def _require_numbers(epochs: int | None, seed: int, checkpoint_minutes: float) -> None:
+    if epochs is not None:
+        require_count(epochs, "epochs", least=0)
+    require_count(seed, "seed", least=0)
+    require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
 
 
 def _require_validation(
@@ -204,69 +195,3 @@ def _require_validation(
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
         )
-
-
-def _begin(
-    fabric: Any, model: nn.Module, loader: Iterable[Any], settings: Settings
-) -> dict[str, Tensor]:
-    """Lets the method look at the data before the first step; returns what it keeps."""
-
-    def pairs() -> Iterator[tuple[Inputs, Tensor]]:
-        place = fabric.global_rank, fabric.world_size, fabric.device
-        batches = Batches(loader, settings.seed, *place, float_dtype(model))
-        return ((x, y) for _, x, y in batches.epoch(0))
-
-    def mean_gradients() -> dict[str, Tensor]:
-        with fabric.autocast():
-            return mean_sizes(Objective(model, settings.likelihood), pairs())
-
-    def refresh() -> None:
-        is_noisy = learns_noise(model)
-        if running_batch_norms(model) or is_noisy:
-            agree_on_state(model)
-        with fabric.autocast():
-            refresh_norms_(model, pairs())
-            average_batch_norms_(model)
-            if is_noisy:
-                refresh_noise_(model, pairs())
-                average_noise_(model)
-
-    memory: dict[str, Tensor] = {}
-    settings.method.begin(model, StartContext(mean_gradients, memory, refresh))
-    return memory
-
-
-def _describe(
-    model: nn.Module,
-    loader: Iterable[Any],
-    likelihood: str,
-    keeps_dropout: bool,
-    device: torch.device,
-) -> None:
-    """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
-    dataset = getattr(loader, "dataset", None)
-    classes = getattr(dataset, "classes", None)
-    facts: dict[str, Any] = {"likelihood": likelihood, "keeps_dropout": keeps_dropout}
-    if isinstance(classes, list | tuple):
-        facts["class_names"] = tuple(map(str, classes))
-    if isinstance(getattr(dataset, "preprocess", None), dict):
-        facts["preprocess"] = dataset.preprocess  # type: ignore[union-attr]
-    update_description(model, **facts)
-    if learned_of(model, LIKELIHOODS[likelihood]) is None:
-        _start_noise(model, loader, likelihood, device)
-
-
-@torch.no_grad()
-def _start_noise(
-    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
-) -> None:
-    """What the likelihood learns starts from the targets of the first batch."""
-    batch = next(iter(loader), None)
-    if batch is None:
-        raise DataError("the training loader is empty: it yielded no batch")
-    x, y = unpack(batch, "the training loader", float_dtype(model))
-    model.eval()
-    with explained_failure(x):
-        output = run(model, moved(x, device))
-    model.train()
-    start_learned_(model, LIKELIHOODS[likelihood], output, y.to(device))

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import describe, moved, noise_parameters, update_description
+from pocketbayes.layers import (
+    describe,
+    forget_calibration,
+    moved,
+    noise_parameters,
+    update_description,
+)
 from pocketbayes.likelihoods import (
     Likelihood,
     learned_for,
@@ -80,6 +86,7 @@ def refresh_noise_(
                 "the noise came out as NaN or infinite: look for NaN in the data or the weights; "
                 "the old one was kept"
             )
+        forget_calibration(model)
         set_learned_(model, values)
         if describe(model).likelihood is None:
             update_description(model, likelihood=found.name)

@@ -30,8 +30,8 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
     others = located | scales | noises
     rest = [p for p in model.parameters() if id(p) not in others and p.requires_grad]
     groups = [
-        {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.lr},
-        {"params": rest, "weight_decay": 0.0, "peak_lr": method.lr},
+        {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.peak_lr},
+        {"params": rest, "weight_decay": 0.0, "peak_lr": method.peak_lr},
     ]
     on_log_scale = [
         {"params": [p for p in scales.values() if p.requires_grad], "peak_lr": method.std_lr},
@@ -40,12 +40,12 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
     groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
     made: list[torch.optim.Optimizer] = []
     if groups and method.optimizer == "adamw":
-        made.append(torch.optim.AdamW(groups, lr=method.lr, fused=True))
+        made.append(torch.optim.AdamW(groups, lr=method.peak_lr, fused=True))
     elif groups:
         momentum = method.momentum
         made.append(
             torch.optim.SGD(
-                groups, lr=method.lr, momentum=momentum, nesterov=momentum > 0, fused=True
+                groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=True
             )
         )
     if on_log_scale:

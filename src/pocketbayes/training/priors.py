@@ -1,5 +1,7 @@
 """Priors that are learned: empirical Bayes, one variance for each tensor."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -15,12 +17,13 @@ RATE = 0.2  # part of the way that a variance goes in one move
 def move_priors_(model: nn.Module, rate: float = RATE) -> None:
     """Moves the prior of every tensor that learns towards the one its KL is least at.
 
-        prior variance <- (1 - rate) prior variance + rate mean(mean^2 + std^2)
+    prior variance <- (1 - rate) prior variance + rate mean(mean^2 + std^2)
     """
     for _, posterior in named_posteriors(model):
         best = posterior.best_prior_variance() if is_trainable(posterior) else None
         if best is not None:
-            _set_prior_(posterior, torch.lerp(posterior.prior_std.square(), best.to(posterior.prior_std), rate).sqrt())
+            variance = posterior.prior_std.square()
+            _set_prior_(posterior, torch.lerp(variance, best.to(variance), rate).sqrt())
 
 
 def _set_prior_(posterior: Posterior, std: torch.Tensor) -> None:
@@ -34,9 +37,25 @@ def learns_prior(method: Method) -> bool:
     return isinstance(method, VariationalMethod) and method.prior == "learned"
 
 
-def begin_priors_(model: nn.Module, method: Method) -> None:
+def begin_priors_(model: nn.Module, method: Method, size: int) -> None:
     """Notes how the prior comes about; one that is learned begins at its best for the start."""
     if learns_prior(method) and describe(model).prior != "learned":
         move_priors_(model, rate=1.0)
     if isinstance(method, VariationalMethod):
-        update_description(model, prior=method.prior, beta=method.beta)
+        chosen = "fixed" if describe(model).prior else None  # None: nobody named it
+        update_description(
+            model,
+            prior="learned" if learns_prior(method) else chosen,
+            beta=method.beta,
+            decay_std=decay_std(method, size),
+        )
+
+
+def decay_std(method: VariationalMethod, size: int) -> float | None:
+    """The std of the Gaussian prior that weight decay puts on the means, beside the KL's.
+
+    decay / 2 |mean|^2 for each example is beta / N |mean|^2 / (2 s^2) with s^2 = beta / (N decay).
+    """
+    if not method.weight_decay or not method.beta:
+        return None
+    return math.sqrt(method.beta / (size * method.weight_decay))

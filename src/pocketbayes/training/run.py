@@ -121,7 +121,8 @@ class Run:
         for parameter in self.model.parameters():
             parameter.grad = None
         at, peak = self.at, peak_memory(self.fabric.device)
-        return FitResult(self.model, at.history, at.seconds, peak, at.best_epoch)
+        found = (self.model, at.history, at.seconds, peak, at.best_epoch)
+        return FitResult(*found, self.settings.method)
 
     def _run_epoch(self, bar: TrainingBar, begin: float, interrupted: threading.Event) -> None:
         started, seen = time.monotonic(), 0
@@ -243,7 +244,7 @@ class Run:
             torch.distributed.all_reduce(self.at.totals)
         row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
         row |= self._averages(speed)
-        row |= {"beta": self.at.beta, "lr": self.settings.method.lr * self.at.lr_scale}
+        row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
         row |= {"seconds": self.at.seconds}
         if self.val_loader is not None and self.fabric.is_global_zero:
             row |= self._validation()

@@ -1,0 +1,130 @@
+"""What comes before the first step: posteriors, prior, noise, and a look at the data."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import DataError
+from pocketbayes.layers import (
+    Inputs,
+    explained_failure,
+    forget_calibration,
+    moved,
+    run,
+    update_description,
+)
+from pocketbayes.likelihoods import LIKELIHOODS, Objective, learned_of, start_learned_
+from pocketbayes.methods import StartContext, agree_on_state
+from pocketbayes.prediction import float_dtype, unpack
+from pocketbayes.training.batch_norm import (
+    average_batch_norms_,
+    refresh_norms_,
+    running_batch_norms,
+)
+from pocketbayes.training.batches import Batches
+from pocketbayes.training.curvature import curvatures, validation_nll
+from pocketbayes.training.gradients import mean_sizes
+from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
+from pocketbayes.training.priors import begin_priors_
+from pocketbayes.training.settings import Settings
+
+
+def started_(
+    fabric: Any,
+    model: nn.Module,
+    loader: Iterable[Any],
+    val_loader: Iterable[Any] | None,
+    settings: Settings,
+) -> dict[str, Tensor]:
+    """Makes the model ready for its first step; returns what the method keeps."""
+    method = settings.method
+    method.start(model)
+    begin_priors_(model, method, settings.dataset_size)
+    _describe(model, loader, settings.likelihood, method.keeps_dropout, fabric.device)
+    return _begin(fabric, model, loader, val_loader, settings)
+
+
+def _begin(
+    fabric: Any,
+    model: nn.Module,
+    loader: Iterable[Any],
+    val_loader: Iterable[Any] | None,
+    settings: Settings,
+) -> dict[str, Tensor]:
+    """Lets the method look at the data before the first step; returns what it keeps."""
+
+    def pairs() -> Iterator[tuple[Inputs, Tensor]]:
+        place = fabric.global_rank, fabric.world_size, fabric.device
+        batches = Batches(loader, settings.seed, *place, float_dtype(model))
+        return ((x, y) for _, x, y in batches.epoch(0))
+
+    def mean_gradients() -> dict[str, Tensor]:
+        with fabric.autocast():
+            return mean_sizes(Objective(model, settings.likelihood), pairs())
+
+    def refresh() -> None:
+        if running_batch_norms(model):
+            agree_on_state(model)
+        with fabric.autocast():
+            refresh_norms_(model, pairs())
+            average_batch_norms_(model)
+        refresh_noise(pairs())
+
+    def refresh_noise(data: Iterable[Any]) -> None:
+        if learns_noise(model):
+            agree_on_state(model)
+            with fabric.autocast():
+                refresh_noise_(model, data)
+                average_noise_(model)
+
+    def curvatures_of(only_last: bool, most: int) -> dict[str, Tensor]:
+        refresh_noise(pairs() if val_loader is None else val_loader)
+        agree_on_state(model)
+        found = curvatures(model, settings.likelihood, pairs(), only_last, most)
+        return {name: settings.dataset_size * mean for name, mean in found.items()}
+
+    memory: dict[str, Tensor] = {}
+    nll = None if val_loader is None else partial(validation_nll, model, val_loader, settings.seed)
+    context = StartContext(mean_gradients, memory, refresh, curvatures_of, nll)
+    settings.method.begin(model, context)
+    return memory
+
+
+def _describe(
+    model: nn.Module,
+    loader: Iterable[Any],
+    likelihood: str,
+    keeps_dropout: bool,
+    device: torch.device,
+) -> None:
+    """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
+    forget_calibration(model)
+    dataset = getattr(loader, "dataset", None)
+    classes = getattr(dataset, "classes", None)
+    facts: dict[str, Any] = {"likelihood": likelihood, "keeps_dropout": keeps_dropout}
+    if isinstance(classes, list | tuple):
+        facts["class_names"] = tuple(map(str, classes))
+    if isinstance(getattr(dataset, "preprocess", None), dict):
+        facts["preprocess"] = dataset.preprocess  # type: ignore[union-attr]
+    update_description(model, **facts)
+    if learned_of(model, LIKELIHOODS[likelihood]) is None:
+        _start_noise(model, loader, likelihood, device)
+
+
+@torch.no_grad()
+def _start_noise(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
+) -> None:
+    """What the likelihood learns starts from the targets of the first batch."""
+    batch = next(iter(loader), None)
+    if batch is None:
+        raise DataError("the training loader is empty: it yielded no batch")
+    x, y = unpack(batch, "the training loader", float_dtype(model))
+    model.eval()
+    with explained_failure(x):
+        output = run(model, moved(x, device))
+    model.train()
+    start_learned_(model, LIKELIHOODS[likelihood], output, y.to(device))
