@@ -170,7 +170,7 @@ def _candidate_maker(
         )
     (folder / "files").mkdir()
     return CandidateMaker(
-        model, run / MODEL, plan.suited_to(train.likelihood), train, validation, folder / "files",
+        model, run / MODEL, plan, train, validation, folder / "files",
         cast(int, options.target_bytes), traits_of(model), options.lr,
     )  # fmt: skip
 

@@ -25,8 +25,6 @@ from pocketbayes.methods import METHODS, Method
 from pocketbayes.models import MODELS
 from pocketbayes.training import DEVICES, PRECISIONS
 
-_PRIOR_STDS = {"classes": 0.05, "labels": 0.05, "values": 0.3}
-_BETA_FOR_VALUES = 0.1
 _MAY_CHANGE = ("root", "device", "compile", "num_samples")
 _FILLED_IN = ("input_shape", "num_outputs", "split", "root", "like", "classes")
 
@@ -56,7 +54,8 @@ class TrainOptions:
             of a run's data and network holds again, unless said anew.
         estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean;
             default lrt, or as in --parent.
-        prior_std: std of every weight's prior; default 0.05 for classes, 0.3 for values.
+        prior_std: std of every weight's prior; default: learned for each tensor with mlp and for
+            values, else 0.05.
         bias: make biases Bayesian as well.
         num_samples: draws per prediction when the finished model is measured.
         seed: determines start, order, augmentation and noise.
@@ -71,7 +70,7 @@ class TrainOptions:
     model: str = ""
     method: str = "mean-field"
     out: Path | None = None
-    epochs: int = 100
+    epochs: int | None = None
     batch_size: int | None = None
     likelihood: str | None = None
     validation: float = 0.1
@@ -94,8 +93,9 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         with as_usage_error():
-            for name in ("epochs", "seed"):
-                require_count(getattr(self, name), f"--{name}", least=0)
+            require_count(self.seed, "--seed", least=0)
+            if self.epochs is not None:
+                require_count(self.epochs, "--epochs", least=0)
             for name in ("batch_size", "num_samples", "processes", "patience"):
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}")
@@ -130,23 +130,6 @@ class Plan:
     method: Method
     network: dict[str, Any]
     dataset: dict[str, Any]
-    given: frozenset[str] = frozenset()
-
-    def suited_to(self, likelihood: str) -> "Plan":
-        """The plan with defaults for this likelihood; what was given stays.
-
-        For values a wide prior and a stronger KL: with those for classes, intervals of noisy
-        regressions came out far too narrow.
-        """
-        options, method = self.options, self.method
-        kind = LIKELIHOODS[likelihood].kind
-        wide = _PRIOR_STDS[kind]
-        if options.prior_std is None and options.parent is None:
-            options = replace(options, prior_std=wide)
-        colder = getattr(method, "beta", _BETA_FOR_VALUES) < _BETA_FOR_VALUES
-        if kind == "values" and colder and "beta" not in self.given:
-            method = replace(method, beta=_BETA_FOR_VALUES)  # type: ignore[call-arg]
-        return replace(self, options=options, method=method)
 
     def to_config(self) -> dict[str, Any]:
         """The same as one flat mapping, as it stands in config.yaml."""
@@ -196,7 +179,7 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
     if options.likelihood not in (None, "categorical") and "task" in dataset:
         rest.setdefault("task", "regression")  # or few different counts would be classes
     options = options if method.trains else replace(options, epochs=0)
-    plan = Plan(options, method, take(rest, network), take(rest, dataset), given=frozenset(given))
+    plan = Plan(options, method, take(rest, network), take(rest, dataset))
     require_all_taken(rest, flags)
     for name, flag in dataset.items():
         if flag.is_required() and name not in plan.dataset:

@@ -37,7 +37,7 @@ from pocketbayes.commands.runs import (
 )
 from pocketbayes.data import MemoryLoader, with_validation
 from pocketbayes.layers import bayesianize_, describe, set_estimator
-from pocketbayes.methods import ExchangingMethod, Method, Sharing
+from pocketbayes.methods import ExchangingMethod, Method, Sharing, VariationalMethod
 from pocketbayes.prediction import evaluate
 from pocketbayes.training import FitResult, fit, training_flops
 
@@ -55,7 +55,6 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         _note_untrained(plan)
     device = chosen_device(options.device)
     train, validation = opened_parts(plan, device, options.parent)
-    plan = plan.suited_to(train.likelihood)
     if first and not resume:
         write_config(directory, plan.to_config())
     resume = resume and has_checkpoint(directory)
@@ -73,13 +72,14 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "bytes": size.bytes,
         "weights": size.weights,
         "active_weights": size.active_weights,
-        "epochs": options.epochs,
+        "epochs": len(result.history) if options.epochs is None else options.epochs,
+        **_inference(result),
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,
         **_operations(result.model, train, plan.method),
         "train": in_units(_last_numbers(result), train.preprocess),
     }
-    if validation is not None and (options.epochs > 0 or not plan.method.trains):
+    if validation is not None and (options.epochs != 0 or not plan.method.trains):
         generator = torch.Generator().manual_seed(options.seed)
         loader = MemoryLoader(validation, _EVALUATION_BATCH)
         model = reopened(directory / MODEL, plan, train)
@@ -136,6 +136,14 @@ def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, f
         "dense_flops_per_example": flops.dense,
         "flops_ratio": flops.ratio,
     }
+
+
+def _inference(result: FitResult) -> dict[str, Any]:
+    """The posterior's beta and the kind of its prior, as chosen; nothing without a posterior."""
+    method = result.method
+    if not isinstance(method, VariationalMethod):
+        return {}
+    return {"beta": method.beta, "prior": method.prior}
 
 
 def _last_numbers(result: FitResult) -> dict[str, Any]:
@@ -196,8 +204,8 @@ def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
     if options.parent is None:
         return bayesianize_(
             net,
-            prior_std=cast(float, options.prior_std),
-            std_init=getattr(plan.method, "std_init", 1e-3),
+            prior_std=options.prior_std,
+            std_init=getattr(plan.method, "std_init", None),
             estimator=options.estimator or "lrt",
             bias=options.bias,
         )

@@ -122,7 +122,7 @@ def predict(
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
-    return replace(joined(parts, single), conformal=conformal)
+    return replace(joined(parts, single), conformal=conformal, beta=known.beta)
 
 
 def _batches(

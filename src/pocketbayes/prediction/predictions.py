@@ -13,6 +13,8 @@ from pocketbayes.likelihoods import TargetDistribution
 from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.draws import seeded
 
+_TEMPERED = 0.3  # a posterior of a smaller beta promises more than it holds
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -26,6 +28,7 @@ class Prediction:
     num_samples: int
     samples: Tensor | None
     conformal: Conformal | None = field(default=None, kw_only=True)
+    beta: float | None = field(default=None, kw_only=True)
 
     def draw(self, number: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """(number, N, ...) possible targets: for each a network is drawn, then what it predicts.
@@ -207,12 +210,22 @@ class ValuePrediction(Prediction):
         """
         if coverage is None and self.conformal is not None:
             return self._promised_interval(self._promise(self.conformal).threshold)
+        self._warn_if_tempered()
         coverage = 0.9 if coverage is None else coverage
         if not isinstance(coverage, float) or not 0 < coverage < 1:
             raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
         tail = (1 - coverage) / 2
         quantile = self._whole_quantile if self.parts.is_whole else self._quantile
         return quantile(tail), quantile(1 - tail)
+
+    def _warn_if_tempered(self) -> None:
+        if self.beta is not None and self.beta < _TEMPERED and self.epistemic.any():
+            warnings.warn(
+                f"this posterior was trained with beta {self.beta:g}, so it is narrower than Bayes' "
+                "and intervals may hold less than they say: train with beta=1, or calibrate them "
+                "by pb.conformal(model, held_out_loader)",
+                stacklevel=4,
+            )
 
     def _promised_interval(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         if not self.parts.is_whole:

@@ -1,5 +1,6 @@
 """Which inputs matter: inclusion probabilities by feature, with the names of the data."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,13 @@ def feature_report(model: nn.Module) -> FeatureReport:
     if isinstance(model, Ensemble):
         raise PocketBayesError("an ensemble has several reports: ask for each of model.members")
     first = _input_gates(model)
+    beta = describe(model).beta
+    if beta is not None and beta < 1:
+        warnings.warn(
+            f"trained with beta {beta:g}: these numbers are too near 0 and 1 to be probabilities, "
+            "and irrelevant inputs may have a high one; fit with SpikeSlab(beta=1)",
+            stacklevel=2,
+        )
     owners = input_names(describe(model).preprocess, len(first.log_odds))
     best: dict[str, float] = {}
     for name, p in zip(owners, first.inclusion.tolist(), strict=True):
