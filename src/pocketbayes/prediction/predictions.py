@@ -221,8 +221,8 @@ class ValuePrediction(Prediction):
     def _warn_if_tempered(self) -> None:
         if self.beta is not None and self.beta < _TEMPERED and self.epistemic.any():
             warnings.warn(
-                f"this posterior was trained with beta {self.beta:g}, so it is narrower than Bayes' "
-                "and intervals may hold less than they say: train with beta=1, or calibrate them "
+                f"this posterior was trained with beta {self.beta:g}: it is narrower than Bayes' "
+                "and intervals may hold less than they say. Train with beta=1, or calibrate them "
                 "by pb.conformal(model, held_out_loader)",
                 stacklevel=4,
             )

@@ -1,0 +1,137 @@
+"""What `fit` chooses where nothing is said."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import pocketbayes as pb
+from pocketbayes.methods import Sharing
+from pocketbayes.training.defaults import default_epochs, fits_already, with_defaults
+
+
+def mlp(outputs: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return pb.bayesianize_(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, outputs)))
+
+
+def convolutional() -> nn.Module:
+    return pb.bayesianize_(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)))
+
+
+def line(rows: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))
+    return x, x @ torch.tensor([[1.0], [-1.0], [0.5]])
+
+
+def loader(x: torch.Tensor, y: torch.Tensor) -> DataLoader:
+    return DataLoader(TensorDataset(x, y), 16)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "likelihood", "expected"),
+    [
+        (mlp(), pb.MeanField(), "gaussian", (1.0, "learned", 1e-2, 0.9)),
+        (mlp(), pb.MeanField(), "poisson", (1.0, "learned", 1e-2, 0.9)),
+        (mlp(2), pb.MeanField(), "categorical", (0.1, "learned", 3e-3, 0.5)),
+        (mlp(2), pb.MeanField(), "bernoulli", (0.1, "learned", 3e-3, 0.5)),
+        (mlp(2), pb.SpikeSlab(), "categorical", (1.0, "learned", 3e-3, 0.5)),
+        (mlp(), pb.SpikeSlab(), "gaussian", (1.0, "learned", 3e-3, 0.5)),
+        (convolutional(), pb.MeanField(), "categorical", (0.01, "fixed", 3e-3, 0.5)),
+        (convolutional(), pb.MeanField(), "gaussian", (0.1, "learned", 3e-3, 0.5)),
+        (mlp(), Sharing(), "gaussian", (1.0, "learned", 1e-4, 0.0)),
+    ],
+)
+def test_choices_follow_likelihood_and_network(model, method, likelihood, expected):
+    chosen = with_defaults(method, model, likelihood, fits=False)
+    assert (chosen.beta, chosen.prior, chosen.lr, chosen.warmup) == expected
+
+
+def test_what_was_said_stays():
+    said = pb.MeanField(beta=0.3, prior="fixed", lr=0.5, warmup=0.1)
+    assert with_defaults(said, mlp(), "gaussian", fits=True) == said
+
+
+def test_a_prior_that_was_named_stays_fixed():
+    model = pb.bayesianize_(nn.Linear(3, 1), prior_std=0.3)
+    assert with_defaults(pb.MeanField(), model, "gaussian", fits=False).prior == "fixed"
+    pb.fit(model, loader(*line()), epochs=2, likelihood="gaussian", progress=False)
+    assert all(q.prior_std == torch.tensor(0.3) for _, q in pb.named_posteriors(model))
+    learned = pb.MeanField(prior="learned")
+    pb.fit(model, loader(*line()), learned, epochs=2, likelihood="gaussian", progress=False)
+    assert all(q.prior_std != torch.tensor(0.3) for _, q in pb.named_posteriors(model))
+
+
+def test_small_data_gets_enough_steps():
+    x, y = line(64)  # 4 batches
+    assert default_epochs(mlp(), loader(x, y), "gaussian") == 1250
+    assert default_epochs(mlp(2), loader(x, y), "categorical") == 500
+    assert default_epochs(convolutional(), loader(x, y), "categorical") == 100
+    assert default_epochs(mlp(), iter([(x, y)]), "gaussian") == 100
+    large = loader(*line(16 * 200))
+    assert default_epochs(mlp(), large, "gaussian") == 100
+
+
+def test_a_network_that_fits_already_is_told_from_a_fresh_one():
+    data = loader(*line())
+    assert not fits_already(mlp(), data, "gaussian", pb.MeanField())
+    trained = pb.fit(
+        mlp(), data, pb.Deterministic(lr=0.02), epochs=60, likelihood="gaussian", progress=False
+    ).model
+    assert fits_already(trained, data, "gaussian", pb.MeanField())
+    assert not fits_already(trained, data, "gaussian", pb.MeanField(lr=0.1))
+    result = pb.fit(trained, data, epochs=1, likelihood="gaussian", progress=False)
+    assert result.method.lr == 3e-4
+
+
+def test_a_trained_classifier_keeps_its_accuracy_from_the_first_epoch():
+    x, y = line(200)
+    data = loader(x, (y[:, 0] > 0).long())
+    trained = pb.fit(mlp(2), data, pb.Deterministic(), epochs=40, progress=False).model
+    before = pb.evaluate(trained, data).accuracy
+    assert before > 0.95
+    result = pb.fit(trained, data, epochs=1, progress=False)
+    after = pb.evaluate(result.model, data, generator=torch.Generator().manual_seed(0))
+    assert after.accuracy > before - 0.02
+    pred = pb.predict(result.model, x, generator=torch.Generator().manual_seed(0))
+    assert pred.epistemic.mean() > 1e-4  # draws differ enough to say something
+
+
+def test_draws_of_a_converted_network_differ():
+    for _, q in pb.named_posteriors(mlp(2)):
+        mean, std = q.mean.detach(), q.std.detach()
+        assert float(std.max() / mean.square().mean().sqrt()) == pytest.approx(0.1)
+
+
+def test_the_result_the_file_and_the_audit_say_what_was_chosen(tmp_path):
+    model = mlp(2)
+    x, y = line()
+    data = loader(x, (y[:, 0] > 0).long())
+    method = pb.MeanField(optimizer="sgd", lr=0.01, weight_decay=1e-3)
+    result = pb.fit(model, data, method, epochs=2, progress=False)
+    assert (result.method.beta, result.method.prior) == (0.1, "learned")
+    summary = pb.save(model, tmp_path / "a.pocket")
+    again = pb.inspect(tmp_path / "a.pocket")
+    assert (again.prior, again.beta) == ("learned", 0.1)
+    assert again.decay_std == pytest.approx((0.1 / (64 * 1e-3)) ** 0.5)
+    assert "beta 0.1, tempered" in str(again)
+    assert "second prior on the means, of std 1.2" in str(again)
+    assert "learned, a std for each tensor" in str(pb.audit(model))
+    without = sum(float(q.kl()) for _, q in pb.named_posteriors(model))
+    means = sum(float(q.mean.square().sum()) for _, q in pb.named_posteriors(model))
+    expected = without + means / (2 * again.decay_std**2)
+    assert float(pb.kl(model)) == pytest.approx(expected, rel=1e-5)
+    assert summary.kl == pytest.approx(expected, rel=1e-3)
+
+
+def test_narrow_posteriors_warn_where_they_promise_a_probability():
+    model = mlp()
+    cold = pb.MeanField(beta=0.01)
+    pb.fit(model, loader(*line()), cold, epochs=2, likelihood="gaussian", progress=False)
+    with pytest.warns(UserWarning, match=r"beta 0.01: it is narrower"):
+        pb.predict(model, line()[0]).interval(0.9)
+    gated = pb.SpikeSlab(granularity="input", beta=0.1)
+    model = mlp()
+    pb.fit(model, loader(*line()), gated, epochs=2, likelihood="gaussian", progress=False)
+    with pytest.warns(UserWarning, match=r"trained with beta 0.1"):
+        pb.feature_report(model)

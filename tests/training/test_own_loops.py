@@ -1,0 +1,103 @@
+"""The loss of a training loop of one's own."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pocketbayes as pb
+
+
+def data(rows: int = 400, noise: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, 2, generator=generator)
+    y = x @ torch.tensor([[1.0], [-0.5]]) + noise * torch.randn(rows, 1, generator=generator)
+    return x, y
+
+
+def mlp(outputs: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return pb.bayesianize_(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, outputs)))
+
+
+def trained(model, x, y, steps: int = 300, **options) -> nn.Module:
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for step in range(steps):
+        optimizer.zero_grad()
+        progress = step / steps
+        pb.loss(model, model(x), y, len(x), progress=progress, **options).backward()
+        optimizer.step()
+    return model
+
+
+def test_it_is_the_loss_by_hand():
+    x, _ = data()
+    y = (x[:, 0] > 0).long()
+    model = pb.bayesianize_(nn.Linear(2, 2), prior_std=0.5)
+    output = model(x)
+    expected = F.cross_entropy(output, y) + 0.3 * pb.kl(model) / 1000
+    assert torch.allclose(pb.loss(model, output, y, 1000, beta=0.3), expected)
+    half = F.cross_entropy(output, y) + 0.3 * 0.5 * pb.kl(model) / 1000
+    assert torch.allclose(pb.loss(model, output, y, 1000, beta=0.3, progress=0.25), half)
+
+
+def test_a_regression_learns_its_noise_and_its_prior():
+    x, y = data()
+    model = trained(mlp(), x, y)
+    record = pb.evaluate(model, [data()], generator=torch.Generator().manual_seed(0))
+    assert record.likelihood == "gaussian"
+    assert math.isfinite(record.nll)
+    noise = float(pb.predict(model, x).aleatoric.mean().sqrt())
+    assert noise == pytest.approx(0.3, rel=0.15)
+    assert 0.85 < record.coverage_90 < 0.95
+    priors = {round(float(q.prior_std), 4) for _, q in pb.named_posteriors(model)}
+    assert 0.05 not in priors
+    assert len(priors) == 2
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs"),
+    [("student-t", 1), ("heteroscedastic", 2), ("poisson", 1), ("negative-binomial", 1)],
+)
+def test_every_likelihood_trains(likelihood, outputs):
+    x, y = data(100)
+    y = torch.poisson((0.5 * y).exp()) if "o" in likelihood[:2] or "neg" in likelihood else y
+    model = trained(mlp(outputs), x, y, steps=30, likelihood=likelihood)
+    record = pb.evaluate(model, [(x, y)])
+    assert record.likelihood == likelihood
+    assert math.isfinite(record.nll)
+
+
+def test_a_model_without_noise_is_finite_and_says_so_until_it_is_estimated():
+    x, y = data()
+    model = mlp()
+    with pytest.warns(UserWarning, match="never learned"):
+        assert pb.predict(model, x, likelihood="gaussian").mean.isfinite().all()
+    with pytest.warns(UserWarning, match="never learned"):
+        assert math.isfinite(pb.evaluate(model, [(x, y)], likelihood="gaussian").nll)
+    pb.refresh_noise_(model, [(x, y)], likelihood="gaussian")
+    assert float(pb.predict(model, x, likelihood="gaussian").aleatoric.mean()) > 0.1
+
+
+def test_a_noise_of_fit_stays_with_the_optimiser():
+    x, y = data()
+    model = mlp()
+    pb.fit(model, [(x, y)], epochs=2, likelihood="gaussian", progress=False)
+    before = float(model.noise_log_std.detach())
+    pb.loss(model, model(x), y, len(x)).backward()
+    assert float(model.noise_log_std.detach()) == before
+    assert model.noise_log_std.grad is not None
+
+
+def test_mistakes_are_named():
+    x, y = data(10)
+    with pytest.raises(pb.PocketBayesError, match="bayesianize_"):
+        pb.loss(nn.Linear(2, 1), y, y, 10)
+    with pytest.raises(pb.PocketBayesError, match="dataset_size"):
+        pb.loss(mlp(), y, y, 0)
+    with pytest.raises(pb.DataError, match="label"):
+        pb.loss(mlp(2), mlp(2)(x), torch.full((10,), 2), 10)
+    with pytest.raises(pb.PocketBayesError, match="progress"):
+        pb.loss(mlp(), y, y, 10, progress=2.0)
