@@ -19,10 +19,10 @@ from pocketbayes.commands.flags import (
 )
 from pocketbayes.commands.planning import TrainOptions, planned, train_flags
 from pocketbayes.commands.predict import PredictOptions
-from pocketbayes.commands.train import suitable_batch_size
 from pocketbayes.data import DATASETS
 from pocketbayes.methods import METHODS, MeanField, Method, Subspace
 from pocketbayes.models import MODELS
+from pocketbayes.training import suitable_batch_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from PIL import Image
 import pocketbayes
 from pocketbayes.cli import main
 from pocketbayes.compression import search
-from pocketbayes.estimators import schedule
+from pocketbayes.training import defaults
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -133,8 +133,8 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(search, "_PARTS_KEPT", ())
     monkeypatch.setattr(search, "_TOLERANCES", (0.03,))
-    monkeypatch.setattr(schedule, "_STEPS", 30)
-    monkeypatch.setattr(schedule, "_LEAST_PASSES", MOST_EPOCHS)
+    monkeypatch.setattr(defaults, "_LEAST_STEPS", {"values": 30, "classes": 30})
+    monkeypatch.setattr(defaults, "_EPOCHS", MOST_EPOCHS)
     namespace = {"__name__": page.stem}
     if page.stem == "README":
         exec(YOURS, namespace)

@@ -12,7 +12,6 @@ import torch
 import pocketbayes as pb
 from pocketbayes.cli import main
 from pocketbayes.estimators.rows import RowLoader, rows_by_weight
-from pocketbayes.estimators.schedule import default_batch_size, default_epochs
 from pocketbayes.models import mlp
 
 QUICK = {"hidden": (16,), "epochs": 20, "batch_size": 32, "random_state": 0, "device": "cpu"}
@@ -259,21 +258,11 @@ def test_threads_do_not_disturb_each_other():
         np.testing.assert_array_equal(together[seed], answers(seed))
 
 
-@pytest.mark.parametrize(
-    ("rows", "size", "epochs"),
-    [(1, 1, 2000), (64, 64, 2000), (65, 64, 1000), (1200, 64, 106), (50_000, 500, 20),
-     (10**6, 1024, 20)],
-)  # fmt: skip
-def test_small_data_get_enough_steps_and_large_data_few_passes(rows, size, epochs):
-    assert default_batch_size(rows) == size
-    assert default_epochs(rows, size) == epochs
-
-
-def test_the_defaults_follow_the_number_of_rows(monkeypatch):
-    monkeypatch.setattr("pocketbayes.estimators.schedule._STEPS", 10)
-    monkeypatch.setattr("pocketbayes.estimators.schedule._LEAST_PASSES", 2)
+def test_without_epochs_it_trains_as_fit_does(monkeypatch):
+    monkeypatch.setattr("pocketbayes.training.defaults._LEAST_STEPS", {"values": 35})
+    monkeypatch.setattr("pocketbayes.training.defaults._EPOCHS", 2)
     model = pb.BayesRegressor(hidden=(4,), random_state=0, device="cpu").fit(*line(100))
-    assert len(model.history_) == 5  # two batches each
+    assert len(model.history_) == 5  # of seven batches each
 
 
 def test_without_scikit_learn_names_are_there_and_use_is_an_error():

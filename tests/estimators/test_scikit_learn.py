@@ -1,7 +1,7 @@
 """scikit-learn's own checks, and its tools around our estimators.
 
 The networks are small and their training is short: the checks fit some 150 times. What the
-defaults are worth is measured in docs/sklearn.md, not here.
+defaults are worth is measured in benchmarks, not here.
 """
 
 import pickle

@@ -39,7 +39,7 @@ from pocketbayes.data import MemoryLoader, with_validation
 from pocketbayes.layers import bayesianize_, describe, set_estimator
 from pocketbayes.methods import ExchangingMethod, Method, Sharing, VariationalMethod
 from pocketbayes.prediction import evaluate
-from pocketbayes.training import FitResult, fit, training_flops
+from pocketbayes.training import FitResult, fit, suitable_batch_size, training_flops
 
 _EVALUATION_BATCH = 500
 _TRAINING_NUMBERS = ("best_epoch", "loss", "nll", "kl", "accuracy", "rmse")
@@ -220,11 +220,6 @@ def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
     if options.estimator is not None:
         set_estimator(model, options.estimator)
     return model
-
-
-def suitable_batch_size(examples: int) -> int:
-    """128, or less where that would leave under 20 steps an epoch; a power of two, 16 at least."""
-    return max(16, min(128, 1 << max(0, (examples // 20).bit_length() - 1)))
 
 
 @torch.no_grad()

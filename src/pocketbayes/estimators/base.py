@@ -21,13 +21,12 @@ from pocketbayes.codec import FileSummary, load, save
 from pocketbayes.errors import FormatError, require_count, require_truth
 from pocketbayes.estimators.rows import RowLoader
 from pocketbayes.estimators.scaling import column_scales, set_input_scales_
-from pocketbayes.estimators.schedule import default_batch_size, default_epochs
 from pocketbayes.layers import bayesianize_, describe, update_description
 from pocketbayes.methods import Method
 from pocketbayes.models import ScaledMLP, build_network
 from pocketbayes.posteriors import isolated_randomness
 from pocketbayes.prediction import Prediction, predict
-from pocketbayes.training import fit
+from pocketbayes.training import fit, suitable_batch_size
 
 NETWORK = "scaled_mlp"
 _ROWS_AT_ONCE = 1024
@@ -95,8 +94,7 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         require_truth(self.verbose, "verbose")
         require_count(self.num_samples, "num_samples")
         size = self.batch_size
-        size = default_batch_size(len(X)) if size is None else require_count(size, "batch_size")
-        epochs = default_epochs(len(X), size) if self.epochs is None else self.epochs
+        size = suitable_batch_size(len(X)) if size is None else require_count(size, "batch_size")
         self._seed = _seed_from(self.random_state)
         loader = RowLoader(torch.tensor(X), targets, weights, size)
         with _ONE_AT_A_TIME, isolated_randomness(torch.device("cpu")):
@@ -107,7 +105,7 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
             assert isinstance(net, ScaledMLP)
             set_input_scales_(net, *column_scales(X))
             result = fit(
-                bayesianize_(net), loader, self.method, epochs=epochs, likelihood=likelihood,
+                bayesianize_(net), loader, self.method, epochs=self.epochs, likelihood=likelihood,
                 seed=self._seed, device=self.device, precision="fp32", progress=self.verbose,
             )  # fmt: skip
         self.history_ = result.history

@@ -24,7 +24,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
     Args:
         hidden: widths of the hidden layers.
         method: how to train, a config such as `Subspace(density=0.1)`; None: `MeanField()`.
-        epochs: passes over the data; None: by the number of rows, see docs/sklearn.md.
+        epochs: passes over the data; None: as `fit` does.
         batch_size: rows in a batch; None: by the number of rows.
         num_samples: draws of the weights that a prediction averages.
         random_state: a number makes training and predictions repeat.

@@ -117,3 +117,8 @@ def fits_already(model: nn.Module, loader: Iterable[Any], likelihood: str, metho
     learned = kind.start(output, y)
     own, mixed = (kind.nll(out, y, learned)[0] for out in (output, output.roll(1, 0)))
     return bool(averaged((mixed - own).float()) > _GAIN)
+
+
+def suitable_batch_size(examples: int) -> int:
+    """128, or less where that would leave under 20 steps an epoch; a power of two, 16 at least."""
+    return max(16, min(128, 1 << max(0, (examples // 20).bit_length() - 1)))
