@@ -68,13 +68,12 @@ def test_a_new_method_brings_its_flags_with_no_change_here(monkeypatch):
     assert planned(given, flags).method == Fancy(sparkle=0.1, lr=0.2)
 
 
-def test_values_raise_a_cold_beta_and_leave_a_warm_one():
-    flags = train_flags()
-    for method, beta in (("mean-field", 0.1), ("variational-dropout", 1.0)):
-        plan = planned({"data": "friedman", "model": "mlp", "method": method}, flags)
-        assert plan.suited_to("gaussian").method.beta == beta
-    plan = planned({"data": "friedman", "model": "mlp", "beta": 0.02}, flags)
-    assert plan.suited_to("gaussian").method.beta == 0.02
+def test_what_is_not_said_is_left_to_fit():
+    plan = planned({"data": "friedman", "model": "mlp"}, train_flags())
+    assert (plan.method.beta, plan.method.prior, plan.options.prior_std) == (None, None, None)
+    assert plan.options.epochs is None
+    plan = planned({"data": "friedman", "model": "mlp", "beta": 0.02}, train_flags())
+    assert plan.method.beta == 0.02
 
 
 def test_flags_have_types_defaults_and_owners():

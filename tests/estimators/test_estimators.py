@@ -15,7 +15,7 @@ from pocketbayes.estimators.rows import RowLoader, rows_by_weight
 from pocketbayes.models import mlp
 
 QUICK = {"hidden": (16,), "epochs": 20, "batch_size": 32, "random_state": 0, "device": "cpu"}
-METHOD = pb.MeanField(lr=2e-2, beta=0.01)
+METHOD = pb.MeanField(lr=2e-2, beta=0.3)
 
 
 def line(rows=400, seed=0, noise=5.0):
@@ -33,7 +33,7 @@ def blobs(rows=90, seed=0):
 
 def test_stds_and_intervals_are_in_the_targets_units():
     """Noise of std 5; of 2,000 new rows 90% +- 4% lie in the interval (binomial std 0.7%)."""
-    method = pb.MeanField(lr=2e-2, std_lr=5e-2, beta=0.01)
+    method = pb.MeanField(lr=2e-2, std_lr=5e-2, beta=0.3)
     model = pb.BayesRegressor(**QUICK, method=method).fit(*line())
     X, y = line(2000, seed=1)
     mean, std = model.predict(X, return_std=True)

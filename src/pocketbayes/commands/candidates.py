@@ -14,13 +14,13 @@ from torch import nn
 from pocketbayes.codec import save
 from pocketbayes.commands.opening import Dataset
 from pocketbayes.commands.planning import Plan
-from pocketbayes.commands.train import reopened, suitable_batch_size
+from pocketbayes.commands.train import reopened
 from pocketbayes.compression import Recipe, Score, Sized, Traits, best_fitting, prune_, searched
 from pocketbayes.data import MemoryLoader
 from pocketbayes.layers import Ensemble, describe, named_posteriors
 from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing, unshare_
 from pocketbayes.prediction import Record, evaluate
-from pocketbayes.training import fit, refresh_noise_, refresh_norms_
+from pocketbayes.training import fit, refresh_noise_, refresh_norms_, suitable_batch_size
 
 _EVALUATION_BATCH = 500
 _COARSEST, _FINEST = -math.log(1e6), -math.log(1e-5)
