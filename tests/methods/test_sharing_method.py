@@ -75,7 +75,7 @@ def test_training_moves_codebook_and_outliers_but_neither_labels_nor_blends(trai
     fit(fit_on, pb.MeanField(lr=1e-2), epochs=3)  # another method trains the same codebook
     for name, value in fit_on.state_dict().items():
         learns = name.endswith(("table.mean", "table.log_std", "outlier_mean", "outlier_log_std"))
-        if "posteriors" in name:
+        if "posteriors" in name and value.numel() and not name.endswith("prior_std"):
             assert torch.equal(value, start[name]) != learns, name
 
 
@@ -94,7 +94,7 @@ def test_from_a_deterministic_network_in_one_call(tmp_path):
 
 def test_from_the_prior_without_pretraining():
     model = network()
-    method = pb.Sharing(components=60, least_members=2, lr=2e-2, outlier_gradient=0)
+    method = pb.Sharing(components=60, least_members=2, lr=2e-2, beta=0.01, outlier_gradient=0)
     result = fit(model, method, epochs=30)
     assert len(of(model)[0].codebook) > 10
     assert result.history[-1]["nll"] < 0.7 * result.history[0]["nll"]

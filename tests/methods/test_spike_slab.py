@@ -362,7 +362,7 @@ def test_other_methods_ask_for_pruning_first():
 
 def test_log_odds_have_no_optimiser():
     layer, _ = gated("linear", "output")
-    groups = [g for o in make_optimizers(layer, MeanField()) for g in o.param_groups]
+    groups = [g for o in make_optimizers(layer, MeanField(lr=1e-3)) for g in o.param_groups]
     moved = {id(p) for g in groups for p in g["params"]}
     q = layer.posterior("weight")
     assert id(q.log_odds) not in moved

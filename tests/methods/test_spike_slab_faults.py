@@ -407,13 +407,13 @@ class Recurrent(nn.Module):
 def test_one_direction_does_not_speak_for_both(kind):
     data = [(torch.randn(20, 5, 4), torch.randn(20, 1))]
     options = {"likelihood": "gaussian", "epochs": 0, "progress": False, "dataset_size": 20}
-    first = pb.SpikeSlab(granularity="input", layers="first")
+    first = pb.SpikeSlab(granularity="input", layers="first", beta=1.0)
     one = pb.fit(pb.bayesianize_(Recurrent(kind, False)), data, first, **options).model
     assert len(pb.feature_report(one).probabilities) == 4
     both = pb.bayesianize_(Recurrent(kind, True))
     with pytest.raises(pb.PocketBayesError, match="one direction only"):
         pb.fit(both, data, first, **options)
-    pb.fit(both, data, pb.SpikeSlab(granularity="input"), **options)
+    pb.fit(both, data, pb.SpikeSlab(granularity="input", beta=1.0), **options)
     with pytest.raises(pb.PocketBayesError, match="two directions"):
         pb.feature_report(both)
 

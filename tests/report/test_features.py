@@ -101,7 +101,7 @@ def test_groups_that_share_inclusion_variables_are_no_report():
 
 def test_the_inputs_of_an_embedding_are_its_rows():
     net = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2))
-    started(pb.bayesianize_(net), torch.randint(7, (6, 2)))
+    started(pb.bayesianize_(net), torch.randint(7, (6, 2)), beta=1.0)
     q = net[0].posterior("weight")
     with torch.no_grad():
         q.log_odds.copy_(torch.tensor([-50.0, 50, -50, -50, 50, -50, -50]))

@@ -18,6 +18,8 @@ _LEAST_AT_FIRST = 1e-4
 
 def suitable_std(weights: Tensor) -> float:
     """A tenth of the root mean square of these weights: draws differ, and still fit."""
+    if weights.is_meta:  # a network without values
+        return SHARE_AT_FIRST
     size = weights.detach().to(torch.promote_types(weights.dtype, torch.float32))
     return max(SHARE_AT_FIRST * float(size.square().mean().sqrt()), _LEAST_AT_FIRST)
 

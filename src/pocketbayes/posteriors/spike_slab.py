@@ -236,11 +236,8 @@ class NarrowSpike(SpikeSlab):
         inclusions = bernoulli_kl(self.log_odds, self.prior_log_odds)
         return (spikes + self.inclusion * (slabs - spikes) + inclusions).sum()
 
-    def best_prior_variance(self) -> Tensor:
-        """Of the slab, if the spike keeps its share c of it: E[p w^2 + (1 - p) w^2 / c^2]."""
-        p, share = self.each(self.inclusion), self.spike_std / self.prior_std
-        squares = self.mean.to(p.dtype).square() + (2 * self.log_std.to(p.dtype)).exp()
-        return (squares * (p + (1 - p) / share.square())).mean()
+    def best_prior_variance(self) -> None:  # type: ignore[override]
+        """None: two scales that learn have no optimum but to become one."""
 
     def best_log_odds(self) -> Tensor:
         """Where the ELBO is stationary: logit of the prior + KL(q || spike) - KL(q || slab)."""

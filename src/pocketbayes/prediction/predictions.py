@@ -219,7 +219,7 @@ class ValuePrediction(Prediction):
         return quantile(tail), quantile(1 - tail)
 
     def _warn_if_tempered(self) -> None:
-        if self.beta is not None and self.beta < _TEMPERED and self.epistemic.any():
+        if self.beta is not None and 0 < self.beta < _TEMPERED and self.epistemic.any():
             warnings.warn(
                 f"this posterior was trained with beta {self.beta:g}: it is narrower than Bayes' "
                 "and intervals may hold less than they say. Train with beta=1, or calibrate them "

@@ -80,8 +80,12 @@ def _is_plain_vi(method: Method) -> bool:
 
 
 def is_fully_connected(model: nn.Module) -> bool:
-    """Whether every layer with a posterior is linear, and none convolves beside them."""
-    layers = [module for _, module in bayesian_modules(model)]
+    """Whether every layer with a random matrix is linear, and none convolves beside them."""
+    layers = [
+        module
+        for _, module in bayesian_modules(model)
+        if any(len(module.posterior(name).shape) > 1 for name in module.posteriors)
+    ]
     convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in model.modules())
     return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves
 

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketbayes.layers import describe, named_posteriors, update_description
-from pocketbayes.methods import Method, VariationalMethod
-from pocketbayes.posteriors import NarrowSpike, Posterior, is_trainable
+from pocketbayes.methods import Method, VariationalMethod, agree_on_state
+from pocketbayes.posteriors import Posterior, is_trainable
 
 EVERY = 10  # optimiser steps from one move to the next
 RATE = 0.2  # part of the way that a variance goes in one move
@@ -22,14 +22,16 @@ def move_priors_(model: nn.Module, rate: float = RATE) -> None:
     for _, posterior in named_posteriors(model):
         best = posterior.best_prior_variance() if is_trainable(posterior) else None
         if best is not None:
-            variance = posterior.prior_std.square()
-            _set_prior_(posterior, torch.lerp(variance, best.to(variance), rate).sqrt())
+            _set_prior_(posterior, torch.lerp(_wide(posterior.prior_std).square(), best, rate))
 
 
-def _set_prior_(posterior: Posterior, std: torch.Tensor) -> None:
-    if isinstance(posterior, NarrowSpike):
-        posterior.spike_std.mul_(std / posterior.prior_std)
-    posterior.prior_std.copy_(std)
+def _wide(number: Tensor) -> Tensor:
+    return number.to(torch.promote_types(number.dtype, torch.float32))
+
+
+def _set_prior_(posterior: Posterior, variance: Tensor) -> None:
+    tiny = torch.finfo(posterior.prior_std.dtype).tiny
+    posterior.prior_std.copy_(variance.sqrt().clamp_min(tiny))
 
 
 def learns_prior(method: Method) -> bool:
@@ -40,6 +42,7 @@ def learns_prior(method: Method) -> bool:
 def begin_priors_(model: nn.Module, method: Method, size: int) -> None:
     """Notes how the prior comes about; one that is learned begins at its best for the start."""
     if learns_prior(method) and describe(model).prior != "learned":
+        agree_on_state(model)  # several processes may have begun with several networks
         move_priors_(model, rate=1.0)
     if isinstance(method, VariationalMethod):
         chosen = "fixed" if describe(model).prior else None  # None: nobody named it

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _REFRESH_SECONDS = 0.5
+_LINES = 20  # that a run leaves behind, about
 
 
 class TrainingBar:
@@ -57,8 +58,9 @@ class TrainingBar:
         )
 
     def close_epoch(self, epoch: int, row: dict[str, Any]) -> None:
-        """Leaves one line behind for a finished epoch."""
-        if not self.bar.disable:
+        """Leaves a line behind for a finished epoch; of many epochs, for twenty."""
+        every = max(1, self.epochs // _LINES)
+        if not self.bar.disable and ((epoch + 1) % every == 0 or epoch + 1 == self.epochs):
             names = [f"val_{name}" for name in ("nll", self.score, "ece") if f"val_{name}" in row]
             validation = "".join(f"  {name} {row[name]:.4f}" for name in names)
             self.bar.console.print(
