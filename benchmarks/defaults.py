@@ -25,7 +25,7 @@ from pocketbayes.prediction.metrics import accuracy, expected_calibration_error
 SETTING: dict[str, Any] = {
     "beta": 1.0, "prior": "learned", "prior_std": 1.0, "hyper": 0.0, "lr": 3e-3, "std_lr": 1e-2,
     "warmup": 0.5, "std_share": 0.1, "rate": 0.02, "decay": 0.0, "random": True, "members": 1,
-    "prior_from": 0.0, "noise_lr": 1e-2, "batch": 0,
+    "noise_lr": 1e-2, "batch": 0,
 }  # fmt: skip
 _MOST_BATCH, _MOST_MEASURED, _DRAWS = 128, 1000, 100
 
@@ -35,7 +35,7 @@ class Nets:
 
     def __init__(
         self, jobs: list[dict[str, Any]], parts: list[Part], width: int, device: str, outputs: int
-    ):
+    ) -> None:
         self.outputs = outputs
         self.jobs, self.device = jobs, device
         inputs = [part.x.shape[1] for part in parts]
@@ -84,9 +84,11 @@ class Nets:
         ]
 
     def column(self, name: str) -> Tensor:
+        """One number of each network's setting."""
         return torch.tensor([float(job["setting"][name]) for job in self.jobs], device=self.device)
 
     def parameters(self) -> list[Tensor]:
+        """All that is trained."""
         return [*self.mean, *self.bias, *self.log_std, self.noise]
 
     def output(self, x: Tensor) -> Tensor:
@@ -100,6 +102,7 @@ class Nets:
         return x
 
     def kl(self) -> Tensor:
+        """The KL of each network."""
         total = torch.zeros(len(self.jobs), device=self.device)
         for mean, log_std, prior, mask in zip(
             self.mean, self.log_std, self.prior, self.mask, strict=True
@@ -111,6 +114,7 @@ class Nets:
 
     @torch.no_grad()
     def move_priors(self) -> None:
+        """Empirical Bayes, for each tensor or each of its rows."""
         rate, hyper = (self.column(n)[:, None, None] for n in ("rate", "hyper"))
         for k in range(3):
             squares = self.mean[k].square() + (2 * self.log_std[k]).exp()
@@ -184,78 +188,41 @@ def each_nll(nets: Nets, output: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measured_classes(nets: Nets) -> list[dict[str, float]]:
+def measured_classes(nets: Nets) -> list[dict[str, Any]]:
+    """NLL, accuracy and ECE of each network."""
     probs = torch.stack([nets.output(nets.x_test[nets.part]).softmax(2) for _ in range(30)]).mean(0)
     found = []
     for k, job in enumerate(nets.jobs):
-        p, y = (
-            probs[k, : nets.tested[job["part"]]],
-            nets.y_test[job["part"], : nets.tested[job["part"]], 0].long(),
-        )
-        chosen = p.gather(1, y[:, None]).clamp_min(1e-30)
-        found.append(
-            {
-                "job": k,
-                "nll": float(-chosen.log().mean()),
-                "accuracy": accuracy(p, y),
-                "ece": expected_calibration_error(p, y),
-                "coverage_90": 0.0,
-                "kl": float(nets.kl()[k]),
-            }
-        )
+        rows = nets.tested[job["part"]]
+        p, y = probs[k, :rows], nets.y_test[job["part"], :rows, 0].long()
+        nll = -p.gather(1, y[:, None]).clamp_min(1e-30).log().mean()
+        scores = {"accuracy": accuracy(p, y), "ece": expected_calibration_error(p, y)}
+        found.append({"job": k, "nll": float(nll), **scores})
     return found
 
 
 @torch.no_grad()
-def measured(nets: Nets) -> list[dict[str, float]]:
-    """Of each network; members of an ensemble count as one."""
-    found = []
-    x = nets.x_test
-    draws = torch.stack(
-        [nets.output(x[nets.part])[:, :, 0] for _ in range(_DRAWS)]
-    )  # (S, nets, rows)
-    noise = (2 * nets.noise[:, 0, 0]).exp()
-    fits = torch.stack([nets.output(nets.x[nets.part, :1000])[:, :, 0] for _ in range(30)])
-    k = 0
+def measured_values(nets: Nets) -> list[dict[str, Any]]:
+    """NLL, RMSE and coverage of each network; members of an ensemble count as one."""
+    x = nets.x_test[nets.part]
+    draws = torch.stack([nets.output(x)[:, :, 0] for _ in range(_DRAWS)]).double()
+    variance = (2 * nets.noise[:, 0, 0]).exp().double()
+    found, k = list[dict[str, Any]](), 0
     while k < len(nets.jobs):
-        job = nets.jobs[k]
-        members = int(job["setting"]["members"])
+        job, members = nets.jobs[k], int(nets.jobs[k]["setting"]["members"])
         rows = nets.tested[job["part"]]
         y = nets.y_test[job["part"], :rows, 0].double()
-        f = draws[: _DRAWS if job["setting"]["random"] else 1, k : k + members, :rows].double()
-        v = noise[k : k + members].double()[None, :, None].expand_as(f)
-        f, v = f.flatten(0, 1), v.flatten(0, 1)
+        f = draws[: _DRAWS if job["setting"]["random"] else 1, k : k + members, :rows]
+        v = variance[k : k + members, None].expand_as(f).flatten(0, 1)
+        f = f.flatten(0, 1)
         density = -((y - f).square() / v + (2 * math.pi * v).log()) / 2
-        nll = -(density.logsumexp(0) - math.log(len(f)))
         rank = torch.special.ndtr((y - f) / v.sqrt()).mean(0)
-        inside = ((rank - 0.5).abs() <= 0.45).double().mean()
-        rmse = (y - f.mean(0)).square().mean().sqrt()
-        kl = float(nets.kl()[k])
-        seen = min(1000, int(nets.sizes[job["part"]]))
-        fit = fits[:, k, :seen].double()
-        target = nets.y[job["part"], :seen, 0].double()
-        other = {}
-        for name, w in {
-            "mean": (target - fit.mean(0)).square().mean(),
-            "half": ((target - fit.mean(0)).square().mean() + (target - fit).square().mean()) / 2,
-        }.items():
-            d = -((y - f).square() / w + (2 * math.pi * w).log()) / 2
-            r = torch.special.ndtr((y - f) / w.sqrt()).mean(0)
-            other |= {
-                f"nll_{name}": float(-(d.logsumexp(0) - math.log(len(f))).mean()),
-                f"coverage_{name}": float(((r - 0.5).abs() <= 0.45).double().mean()),
-            }
-        priors = [float(p[k].mean().sqrt()) for p in nets.prior]
         found.append(
             {
                 "job": k,
-                "nll": float(nll.mean()),
-                "coverage_90": float(inside),
-                "rmse": float(rmse),
-                "kl": kl,
-                **other,
-                "noise": float(noise[k]) ** 0.5,
-                "priors": priors,
+                "nll": float(math.log(len(f)) - density.logsumexp(0).mean()),
+                "coverage_90": float(((rank - 0.5).abs() <= 0.45).double().mean()),
+                "rmse": float((y - f.mean(0)).square().mean().sqrt()),
             }
         )
         k += members
@@ -289,23 +256,36 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     places = [(name, split) for name in a.sets or set_names(a.data) for split in a.splits]
-    outputs = 10 if a.classes else 1
+    outputs, settings = 10 if a.classes else 1, json.loads(a.settings.read_text())
     parts = [
         (labelled if a.classes else opened)(a.data, name, split, True) for name, split in places
     ]
     jobs = [
         {"part": part, "setting": SETTING | given, "given": given}
-        for given in json.loads(a.settings.read_text())
+        for given in settings
         for part in range(len(parts))
         for _ in range(int(given.get("members", 1)))
     ]
     nets = Nets(jobs, parts, a.width, device, outputs)
     trained(nets, a.steps)
-    for row in (measured_classes if a.classes else measured)(nets):
-        job = jobs[row.pop("job")]
-        name, split = places[job["part"]]
-        known = {"set": name, "split": split, "rows": len(parts[job["part"]].x)}
-        append_result("defaults", **known, setting=job["given"], steps=a.steps, **row)
+    rows = (measured_classes if a.classes else measured_values)(nets)
+    for given in settings:
+        chosen = [row for row in rows if jobs[row["job"]]["given"] == given]
+        figures = [name for name in chosen[0] if name != "job"]
+        by_set = {
+            name: {
+                figure: sum(r[figure] for r in chosen if where(jobs, places, r) == name)
+                / len(a.splits)
+                for figure in figures
+            }
+            for name in {place[0] for place in places}
+        }
+        append_result("defaults_search", setting=given, steps=a.steps, splits=a.splits, sets=by_set)
+
+
+def where(jobs: list[dict[str, Any]], places: list[tuple[str, int]], row: dict[str, Any]) -> str:
+    """The set that a row is of."""
+    return places[jobs[row["job"]]["part"]][0]
 
 
 if __name__ == "__main__":

@@ -187,11 +187,12 @@ def ridge(part: Part, seed: int) -> Figures:
 
 def boosting(part: Part, seed: int) -> Figures:
     from sklearn.ensemble import GradientBoostingRegressor
-    from sklearn.model_selection import cross_val_predict
+    from sklearn.model_selection import KFold, cross_val_predict
 
     x, y = part.x.double().numpy(), part.y[:, 0].double().numpy()
     model = GradientBoostingRegressor(random_state=seed)
-    noise = np.sqrt(np.mean((y - cross_val_predict(model, x, y, cv=5)) ** 2))
+    folds = KFold(5, shuffle=True, random_state=seed)
+    noise = np.sqrt(np.mean((y - cross_val_predict(model, x, y, cv=folds)) ** 2))
     found = model.fit(x, y).predict(part.x_test.double().numpy())
     return {"gradient boosting": of_normal(found, noise, part)}
 
