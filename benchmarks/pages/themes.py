@@ -196,9 +196,9 @@ INTERVALS = Page(
     "intervals",
     "Default intervals",
     "coverage and NLL with nothing tuned, on 15 regressions",
-    '`pb.fit(pb.bayesianize_(net), loader, likelihood="gaussian")` with nothing else said, on an MLP '
-    "of 64 and 64 units and standardised targets; five splits. Its defaults were chosen on rows that "
-    "no test part holds (`benchmarks/defaults.py`). Rivals are described in "
+    '`pb.fit(pb.bayesianize_(net), loader, likelihood="gaussian")` with nothing else said, on an '
+    "MLP of 64 and 64 units and standardised targets; five splits. Its defaults were chosen on "
+    "rows that no test part holds (`benchmarks/defaults.py`). Rivals are described in "
     "`benchmarks/intervals.py`.",
     (
         Table(
@@ -719,5 +719,6 @@ SPEED = Page(
 )  # fmt: skip
 
 PAGES = (
-    METHODS, INTERVALS, REGRESSION, LIBRARIES, SUBSPACE, SHARING, SPIKE_SLAB, CORRUPTIONS, FILES, SPEED,
+    METHODS, INTERVALS, REGRESSION, LIBRARIES, SUBSPACE, SHARING, SPIKE_SLAB, CORRUPTIONS,
+    FILES, SPEED,
 )  # fmt: skip
