@@ -19,8 +19,8 @@ from PIL import Image
 
 import pocketbayes as pb
 from pocketbayes import cli
-from pocketbayes.commands.demo import SHOWN
-from pocketbayes.data import open_dataset
+from pocketbayes.commands.demo import SHOWN, with_shifts
+from pocketbayes.data import ImageSet, open_dataset
 from pocketbayes.layers.description import describe, update_description
 
 TINY = ["--epochs", "2", "--hidden", "16"]
@@ -666,10 +666,12 @@ def test_the_demo(work, quick):
     torch.set_num_threads(1)
     before = time.process_time()
     try:
-        text = quick("demo", "--out", "demo", "--epochs", "5").stdout
+        done = quick("demo", "--out", "demo", "--epochs", "2")
     finally:
         torch.set_num_threads(threads)
     assert time.process_time() - before < 60
+    text = done.stdout
+    assert "epoch" not in done.stderr
     table = json.loads((work / "demo" / "table.json").read_text())
     assert [row["method"] for row in table["rows"]] == list(SHOWN)
     for row in table["rows"]:
@@ -683,12 +685,27 @@ def test_the_demo(work, quick):
     assert sizes["mean-field"] < 1.1 * sizes["deterministic"]  # float16, and steps of the own std
     with Image.open(work / "demo" / "demo.png") as picture:
         assert picture.width > 800
-    assert "% aleatoric" in text or "% epistemic" in text
+    assert re.search(r"refuses to judge digit-3.png: \d+% sure.*% (aleatoric|epistemic)", text)
+    assert f"sharing.pocket, {sizes['sharing']:,} bytes" in text
     pictures = [work / "demo" / f"digit-{n}.png" for n in (1, 2, 3)]
     shown = re.findall(r"written as (\d)", text)
     rows = json.loads(quick("predict", "demo/sharing.pocket", *pictures, "--json").stdout)
     assert [row["class"] for row in rows["predictions"]][:2] == shown[:2]
     assert rows["predictions"][2]["sure"] is False
+
+
+def test_the_demo_shifts_digits_by_a_pixel():
+    images = torch.arange(18, dtype=torch.uint8).view(2, 1, 3, 3) + 1
+    preprocess = {"kind": "image", "shape": [1, 3, 3], "mean": [0.0], "std": [1.0]}
+    found = with_shifts(ImageSet(images, torch.tensor([4, 7]), preprocess))
+    assert found.labels.tolist() == [4, 7] * 5
+    same, down, up, right, left = found.images.split(2)
+    assert same.equal(images)
+    for moved, shift, axis, edge in ((down, 1, 2, 0), (up, -1, 2, -1), (right, 1, 3, 0),
+                                     (left, -1, 3, -1)):  # fmt: skip
+        rolled = images.roll(shift, axis)
+        rolled.select(axis, edge).zero_()
+        assert moved.equal(rolled)
 
 
 @pytest.mark.skipif("POCKETBAYES_DATA" not in os.environ, reason="needs $POCKETBAYES_DATA")
