@@ -136,3 +136,50 @@ def test_narrow_posteriors_warn_where_they_promise_a_probability():
     pb.fit(model, loader(*line()), gated, epochs=2, likelihood="gaussian", progress=False)
     with pytest.warns(UserWarning, match=r"trained with beta 0.1"):
         pb.feature_report(model)
+
+
+def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
+    """Also on the half-trained network itself, which by now fits, and in a run of old."""
+    data = loader(*line())
+    model = mlp()
+    options = {"likelihood": "gaussian", "progress": False, "out": tmp_path}
+    first = pb.fit(model, data, pb.MeanField(), epochs=30, **options)
+    assert fits_already(model, data, "gaussian", pb.MeanField())
+    again = pb.fit(model, data, epochs=None, resume=True, **options)
+    assert again.method == first.method
+    assert len(again.history) == 30
+    path = tmp_path / "checkpoint.pt"
+    state = torch.load(path, weights_only=False)
+    del state["settings"]["prior"]  # as it was before priors could be learned
+    torch.save(state, path)
+    with pytest.raises(pb.TrainingError, match="prior='fixed'"):
+        pb.fit(model, data, pb.MeanField(prior="learned"), epochs=30, resume=True, **options)
+    assert pb.fit(model, data, epochs=30, resume=True, **options).method.prior == "fixed"
+
+
+def test_methods_without_a_prior_of_their_own_claim_none():
+    x, y = line()
+    data = loader(x, (y[:, 0] > 0).long())
+    model = mlp(2)
+    sgd = pb.MeanField(beta=0.1, optimizer="sgd", lr=0.01, weight_decay=0.1)
+    pb.fit(model, data, sgd, epochs=1, progress=False)
+    assert "second prior" in str(pb.audit(model))
+    pb.fit(model, data, pb.Deterministic(), epochs=1, progress=False)
+    assert not pb.audit(model).notes[1:]
+    adam = pb.MeanField(weight_decay=0.1)
+    pb.fit(model, data, adam, epochs=1, progress=False)
+    assert "second prior" not in str(pb.audit(model))
+    pb.fit(model, data, pb.VariationalDropout(), epochs=1, progress=False)
+    assert "learned" not in str(pb.audit(model))
+
+
+def test_sorted_classes_do_not_hide_that_a_network_fits():
+    x, y = line(96)
+    labels = (y[:, 0] > 0).long()
+    order = labels.argsort()
+    fresh = mlp(2)
+    trained = pb.fit(
+        fresh, loader(x, labels), pb.Deterministic(lr=0.02), epochs=60, progress=False
+    ).model
+    data = DataLoader(TensorDataset(x[order], labels[order]), 32)
+    assert fits_already(trained, data, "categorical", pb.MeanField())

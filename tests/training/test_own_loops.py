@@ -101,3 +101,30 @@ def test_mistakes_are_named():
         pb.loss(mlp(2), mlp(2)(x), torch.full((10,), 2), 10)
     with pytest.raises(pb.PocketBayesError, match="progress"):
         pb.loss(mlp(), y, y, 10, progress=2.0)
+
+
+def test_a_later_fit_learns_the_noise_that_the_loss_began():
+    x, y = data()
+    model = mlp()
+    pb.loss(model, model(x), y, len(x))
+    before = float(model.noise_log_std.detach())
+    pb.fit(model, [(x, y)], epochs=30, likelihood="gaussian", progress=False)
+    assert model.noise_log_std.requires_grad
+    assert float(model.noise_log_std.detach()) != before
+
+
+def test_training_on_drops_a_calibration():
+    x, y = data()
+    model = trained(mlp(), x, y, steps=20)
+    pb.conformal(model, [(x, y)], level=0.9)
+    with pytest.warns(UserWarning, match="calibra"):
+        pb.loss(model, model(x), y, len(x)).backward()
+    assert pb.predict(model, x[:2]).conformal is None
+
+
+def test_several_losses_may_share_a_backward_pass():
+    x, y = data()
+    model = mlp()
+    total = sum(pb.loss(model, model(part), y[:10], len(x)) for part in (x[:10], x[10:20]))
+    total.backward()
+    assert all(q.mean.grad is not None for _, q in pb.named_posteriors(model))

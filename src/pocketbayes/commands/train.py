@@ -72,7 +72,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "bytes": size.bytes,
         "weights": size.weights,
         "active_weights": size.active_weights,
-        "epochs": len(result.history) if options.epochs is None else options.epochs,
+        "epochs": max((row["epoch"] for row in result.history), default=0),
         **_inference(result),
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,

@@ -138,9 +138,10 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         for part in torch.split(torch.tensor(X), _ROWS_AT_ONCE):
             generator = torch.Generator().manual_seed(self._seed)
             with _ONE_AT_A_TIME:
-                yield predict(
+                found = predict(
                     model, part, self.num_samples, generator, estimator="weight", single=False
                 )
+            yield found
 
 
 def _seed_from(random_state: Any) -> int:

@@ -71,7 +71,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """The central interval (low, high) that holds this share of the probability."""
-        share = require_number(coverage, "coverage", above=0, most=1)
+        share = require_number(coverage, "coverage", above=0, most=1 - 1e-9)
         return self._asked(X, lambda pred: pred.interval(share))
 
     def _asked(

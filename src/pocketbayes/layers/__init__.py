@@ -30,6 +30,7 @@ from pocketbayes.layers.description import (
     home,
     inference_in_words,
     is_description,
+    leave_noise_to_loss,
     noise_log_std,
     noise_parameters,
     set_description,
@@ -53,7 +54,7 @@ from pocketbayes.layers.inputs import (
     tensors_of,
 )
 from pocketbayes.layers.modes import dropout_modules, restored_mode
-from pocketbayes.layers.products import small_products
+from pocketbayes.layers.products import small_products, without_onednn
 from pocketbayes.layers.selection import library_type
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "home",
     "inference_in_words",
     "is_description",
+    "leave_noise_to_loss",
     "library_type",
     "mapped",
     "members_of",
@@ -107,4 +109,5 @@ __all__ = [
     "tensors_of",
     "unwrapped",
     "update_description",
+    "without_onednn",
 ]

@@ -167,6 +167,15 @@ def add_noise_parameter(model: nn.Module, shape: tuple[int, ...], name: str = NO
     home(model).register_parameter(name, nn.Parameter(zeros))
 
 
+def leave_noise_to_loss(model: nn.Module, whether: bool) -> None:
+    """Notes that `loss` moves the noise, which `fit` then takes back; or does take it back."""
+    if whether:
+        home(model).__dict__["_pocketbayes_loss_moves_noise"] = True
+    elif home(model).__dict__.pop("_pocketbayes_loss_moves_noise", False):
+        for noise in noise_parameters(model).values():
+            noise.requires_grad_(True)
+
+
 def is_description(key: str) -> bool:
     """Whether this entry of a state dict is a description."""
     return key.rpartition(".")[2] == _KEY

@@ -3,7 +3,7 @@
 import platform
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -18,13 +18,19 @@ def small_products(model: nn.Module) -> Iterator[None]:
     """Runs a network without convolutions or recurrence on ARM without oneDNN.
 
     There oneDNN takes 0.6 ms for a product of 32 x 64 and 64 x 64, torch's own code 0.025 ms, and
-    up to 2,048 x 2,048 it is never ahead. The switch is torch's and global: it goes off with the
-    first thread that wants so and on again with the last.
+    up to 2,048 x 2,048 it is never ahead.
+    """
+    with without_onednn() if _gains(model) else nullcontext():
+        yield
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """The switch is torch's and global: off with the first thread that wants so, on with the last.
+
+    What was set before that comes back.
     """
     global _inside, _before
-    if not _gains(model):
-        yield
-        return
     with _LOCK:
         if _inside == 0:
             _before = bool(torch.backends.mkldnn.enabled)
@@ -47,6 +53,6 @@ def _gains(model: nn.Module) -> bool:
     kept = (nn.modules.conv._ConvNd, nn.RNNBase)
     return (
         platform.machine().lower() in ("aarch64", "arm64")
-        and next(model.parameters()).device.type == "cpu"
+        and all(parameter.device.type == "cpu" for parameter in model.parameters())
         and not any(isinstance(module, kept) for module in model.modules())
     )

@@ -42,8 +42,9 @@ def total_kl(posteriors: Iterable[Posterior], decay_std: float | None = None) ->
             terms.append(posterior.outlier_kl() if again else posterior.kl())
         else:
             terms.append(posterior.kl())
-        if decay_std is not None:
-            terms.append(posterior.expectation().square().sum() / (2 * decay_std**2))
+        mean = getattr(posterior, "mean", None)
+        if decay_std is not None and mean is not None and mean.requires_grad:
+            terms.append(mean.square().sum() / (2 * decay_std**2))
     if not terms:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()

@@ -214,6 +214,10 @@ class ValuePrediction(Prediction):
         coverage = 0.9 if coverage is None else coverage
         if not isinstance(coverage, float) or not 0 < coverage < 1:
             raise PocketBayesError(f"coverage must be a number between 0 and 1; got {coverage!r}")
+        return self.central_interval(coverage)
+
+    def central_interval(self, coverage: float) -> tuple[Tensor, Tensor]:
+        """The interval with as much probability below as above, whatever beta."""
         tail = (1 - coverage) / 2
         quantile = self._whole_quantile if self.parts.is_whole else self._quantile
         return quantile(tail), quantile(1 - tail)

@@ -98,7 +98,7 @@ def _of_batch(
     """Each number for each example or target, of which the record has the mean."""
     likelihood.require_possible(prediction.mean, target)
     y = target.to(prediction.mean.dtype)
-    low, high = prediction.interval(0.9)
+    low, high = prediction.central_interval(0.9)
     found = {
         "squared_error": (y - prediction.mean).square(),
         "nll": -scores.mixture_log_density(prediction.parts.log_prob(y)),

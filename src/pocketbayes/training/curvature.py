@@ -24,6 +24,7 @@ from pocketbayes.layers import (
     parts_of,
     require_tensor,
     restored_mode,
+    without_onednn,
 )
 from pocketbayes.likelihoods import curvature_root, directions, require_curvature
 from pocketbayes.methods import averaged
@@ -142,7 +143,7 @@ def _differentiable_in_evaluation(model: nn.Module) -> Iterator[None]:
         return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "TF32 acceleration")  # which nobody asked for
-        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+        with without_onednn(), torch.backends.cudnn.flags(enabled=False):
             yield
 
 

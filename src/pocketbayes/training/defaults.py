@@ -4,11 +4,13 @@ The choices were made on validation parts of 15 regressions and 8 classification
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from itertools import islice
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pocketbayes.layers import bayesian_modules, describe, explained_failure, moved, run
 from pocketbayes.likelihoods import LIKELIHOODS
@@ -18,6 +20,7 @@ from pocketbayes.prediction import drawing, float_dtype, unpack
 _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
 _EPOCHS = 100
 _LEAST_STEPS = {"values": 5000, "classes": 2000}
+_LOOKED_AT = 4  # batches
 _GAIN = 0.25  # nats for each example by which a network that fits beats mixed-up outputs
 
 
@@ -28,13 +31,27 @@ def chosen_method(
     return with_defaults(method, model, likelihood, fits_already(model, loader, likelihood, method))
 
 
+def as_stored(
+    method: Method, epochs: int | None, stored: Mapping[str, Any]
+) -> tuple[Method, int | None]:
+    """What a call leaves open is as the run that it resumes had it."""
+    left_open = [f.name for f in fields(method) if getattr(method, f.name) is None]
+    known = {name: stored[name] for name in left_open if stored.get(name) is not None}
+    return replace(method, **known), stored.get("epochs") if epochs is None else epochs
+
+
 def chosen_epochs(
-    epochs: int | None, method: Method, model: nn.Module, loader: Iterable[Any], likelihood: str
+    epochs: int | None,
+    method: Method,
+    model: nn.Module,
+    loader: Iterable[Any],
+    likelihood: str,
+    processes: int,
 ) -> int:
     """The passes over the data: as said, or by default; none for a method that does not train."""
     if not method.trains:
         return 0
-    return default_epochs(model, loader, likelihood) if epochs is None else epochs
+    return default_epochs(model, loader, likelihood, processes) if epochs is None else epochs
 
 
 def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool) -> Method:
@@ -90,7 +107,9 @@ def is_fully_connected(model: nn.Module) -> bool:
     return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves
 
 
-def default_epochs(model: nn.Module, loader: Iterable[Any], likelihood: str) -> int:
+def default_epochs(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, processes: int = 1
+) -> int:
     """100 passes; in fully connected networks at least 2,000 steps, or 5,000 for values."""
     try:
         batches = len(loader)  # type: ignore[arg-type]
@@ -99,28 +118,31 @@ def default_epochs(model: nn.Module, loader: Iterable[Any], likelihood: str) -> 
     if batches == 0 or not is_fully_connected(model):
         return _EPOCHS
     least = _LEAST_STEPS["values" if LIKELIHOODS[likelihood].kind == "values" else "classes"]
-    return max(_EPOCHS, math.ceil(least / batches))
+    return max(_EPOCHS, math.ceil(least * processes / batches))
 
 
 def fits_already(model: nn.Module, loader: Iterable[Any], likelihood: str, method: Method) -> bool:
-    """Whether the mean network predicts the first batch, so that a small learning rate will do.
+    """Whether the mean network predicts the first batches, so that a small learning rate will do.
 
     Its outputs must be likelier for their own targets than for those of other examples. Looked at
     only where the answer matters.
     """
     if not isinstance(method, MeanField) or method.lr is not None:
         return False
-    batch = next(iter(loader), None)
-    if batch is None:
-        return False
-    x, y = unpack(batch, "the training loader", float_dtype(model))
     device, kind = next(model.parameters()).device, LIKELIHOODS[likelihood]
-    y = y.to(device)
-    with drawing(model, "mean", None), explained_failure(x):
-        output = run(model, moved(x, device))
-    learned = kind.start(output, y)
-    own, mixed = (kind.nll(out, y, learned)[0] for out in (output, output.roll(1, 0)))
-    return bool(averaged((mixed - own).float()) > _GAIN)
+    outputs, targets = list[Tensor](), list[Tensor]()
+    for batch in islice(loader, _LOOKED_AT):
+        x, y = unpack(batch, "the training loader", float_dtype(model))
+        with drawing(model, "mean", None), explained_failure(x):
+            outputs.append(run(model, moved(x, device)))
+        targets.append(y.to(device))
+    if not outputs or len({out.shape[1:] for out in outputs}) > 1:
+        return False
+    output, target = torch.cat(outputs), torch.cat(targets)
+    learned = kind.start(output, target)
+    mixed = output.roll(len(output) // 2, 0)
+    own, other = (kind.nll(out, target, learned)[0] for out in (output, mixed))
+    return bool(averaged((other - own).float()) > _GAIN)
 
 
 def suitable_batch_size(examples: int) -> int:

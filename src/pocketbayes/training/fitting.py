@@ -24,7 +24,7 @@ from pocketbayes.methods import DeepEnsemble, MeanField, Method
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training.batches import dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
-from pocketbayes.training.defaults import chosen_epochs, chosen_method
+from pocketbayes.training.defaults import as_stored, chosen_epochs, chosen_method
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
@@ -32,6 +32,7 @@ from pocketbayes.training.environment import (
     tuned_convolutions,
 )
 from pocketbayes.training.run import Run
+from pocketbayes.training.run_state import stored_settings
 from pocketbayes.training.settings import Settings
 from pocketbayes.training.starting import started_
 
@@ -135,9 +136,11 @@ def fit(
     size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
     fabric = launched_fabric(precision, device, model)
+    if resume and directory is not None:
+        method, epochs = as_stored(method, epochs, stored_settings(directory))
     with _training_state(model, fabric.device, seed):
         method = chosen_method(method, model, train_loader, likelihood)
-        epochs = chosen_epochs(epochs, method, model, train_loader, likelihood)
+        epochs = chosen_epochs(epochs, method, model, train_loader, likelihood, fabric.world_size)
         settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
                             keep_best, patience)  # fmt: skip
         memory = started_(fabric, model, train_loader, val_loader, settings)

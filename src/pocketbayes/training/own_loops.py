@@ -8,15 +8,17 @@ from torch import Tensor, nn
 from pocketbayes.errors import DataError, PocketBayesError, require_count, require_number
 from pocketbayes.layers import (
     describe,
+    forget_calibration,
+    leave_noise_to_loss,
     named_posteriors,
     require_module,
     require_tensor,
     update_description,
 )
 from pocketbayes.likelihoods import Likelihood, learned_of, likelihood_of, start_learned_, total_kl
-from pocketbayes.methods import MeanField, VariationalMethod
+from pocketbayes.methods import MeanField, VariationalMethod, averaged
 from pocketbayes.training.defaults import with_defaults
-from pocketbayes.training.priors import EVERY, RATE, begin_priors_, learns_prior, move_priors_
+from pocketbayes.training.priors import EVERY, RATE, begin_priors_, learns_prior, renew_priors_
 
 _NOISE_STEP = 0.05  # of a noise's logarithm: at most this, and this part of its gradient
 
@@ -62,11 +64,13 @@ def loss(
     output = require_tensor(output)
     if not isinstance(target, Tensor):
         raise DataError(f"the target is a {type(target).__name__}; pass a tensor")
+    if torch.is_grad_enabled():
+        forget_calibration(model)
     kind = _likelihood(model, target, likelihood)
     method = _method(model, kind, beta, dataset_size)
     nll = _nll(model, kind, output, target)
     if learns_prior(method) and torch.is_grad_enabled():
-        move_priors_(model, RATE / EVERY)
+        renew_priors_(model, RATE / EVERY)
     return nll + method.kl_weight(progress) / dataset_size * total_kl(posteriors)
 
 
@@ -94,7 +98,8 @@ def _nll(model: nn.Module, kind: Likelihood, output: Tensor, target: Tensor) -> 
     if learned_of(model, kind) is None:
         start_learned_(model, kind, output, target)
         for noise in (learned_of(model, kind) or {}).values():
-            noise.requires_grad_(False)
+            averaged(noise.requires_grad_(False))
+        leave_noise_to_loss(model, True)
     learned = learned_of(model, kind) or {}
     own = {name: noise for name, noise in learned.items() if not noise.requires_grad}
     if own and torch.is_grad_enabled():
@@ -117,5 +122,5 @@ def _move_noise_(
     nll, _ = kind.nll(output, target, learned | free)
     gradients = torch.autograd.grad(nll, list(free.values()))
     for noise, gradient in zip(own.values(), gradients, strict=True):
-        step = (_NOISE_STEP * gradient).clamp(-_NOISE_STEP, _NOISE_STEP)
+        step = (_NOISE_STEP * averaged(gradient)).clamp(-_NOISE_STEP, _NOISE_STEP)
         noise.sub_(step.nan_to_num(0.0))

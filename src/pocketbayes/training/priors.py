@@ -1,6 +1,7 @@
 """Priors that are learned: empirical Bayes, one variance for each tensor."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -17,21 +18,30 @@ RATE = 0.2  # part of the way that a variance goes in one move
 def move_priors_(model: nn.Module, rate: float = RATE) -> None:
     """Moves the prior of every tensor that learns towards the one its KL is least at.
 
-    prior variance <- (1 - rate) prior variance + rate mean(mean^2 + std^2)
+        prior variance <- (1 - rate) prior variance + rate mean(mean^2 + std^2)
+
+    In place: compiled code keeps the buffers it was made with.
     """
+    for posterior, std in _moved(model, rate):
+        posterior.prior_std.copy_(std)
+
+
+@torch.no_grad()
+def renew_priors_(model: nn.Module, rate: float) -> None:
+    """The same with new buffers: a loss that still waits for its backward pass keeps the old."""
+    for posterior, std in _moved(model, rate):
+        posterior.prior_std = std.to(posterior.prior_std)
+
+
+def _moved(model: nn.Module, rate: float) -> Iterator[tuple[Posterior, Tensor]]:
+    """Every posterior whose prior can be learned, with the std that it goes to."""
     for _, posterior in named_posteriors(model):
         best = posterior.best_prior_variance() if is_trainable(posterior) else None
         if best is not None:
-            _set_prior_(posterior, torch.lerp(_wide(posterior.prior_std).square(), best, rate))
-
-
-def _wide(number: Tensor) -> Tensor:
-    return number.to(torch.promote_types(number.dtype, torch.float32))
-
-
-def _set_prior_(posterior: Posterior, variance: Tensor) -> None:
-    tiny = torch.finfo(posterior.prior_std.dtype).tiny
-    posterior.prior_std.copy_(variance.sqrt().clamp_min(tiny))
+            old = posterior.prior_std
+            wide = old.to(torch.promote_types(old.dtype, torch.float32))
+            std = torch.lerp(wide.square(), best.to(wide), rate).sqrt()
+            yield posterior, std.clamp_min(torch.finfo(old.dtype).tiny)
 
 
 def learns_prior(method: Method) -> bool:
@@ -41,24 +51,24 @@ def learns_prior(method: Method) -> bool:
 
 def begin_priors_(model: nn.Module, method: Method, size: int) -> None:
     """Notes how the prior comes about; one that is learned begins at its best for the start."""
-    if learns_prior(method) and describe(model).prior != "learned":
+    known = describe(model).prior
+    learns = learns_prior(method) and any(True for _ in _moved(model, 1.0))
+    if learns and known != "learned":
         agree_on_state(model)  # several processes may have begun with several networks
         move_priors_(model, rate=1.0)
+    beta, decay = None, None
     if isinstance(method, VariationalMethod):
-        chosen = "fixed" if describe(model).prior else None  # None: nobody named it
-        update_description(
-            model,
-            prior="learned" if learns_prior(method) else chosen,
-            beta=method.beta,
-            decay_std=decay_std(method, size),
-        )
+        beta, decay = method.beta, decay_std(method, size)
+    prior = "learned" if learns else "fixed" if known else None  # None: nobody named it
+    update_description(model, prior=prior, beta=beta, decay_std=decay)
 
 
 def decay_std(method: VariationalMethod, size: int) -> float | None:
-    """The std of the Gaussian prior that weight decay puts on the means, beside the KL's.
+    """The std of the Gaussian prior that SGD's weight decay puts on the means, beside the KL's.
 
     decay / 2 |mean|^2 for each example is beta / N |mean|^2 / (2 s^2) with s^2 = beta / (N decay).
+    AdamW's decay is no prior: it does not enter the gradient.
     """
-    if not method.weight_decay or not method.beta:
+    if method.optimizer != "sgd" or not method.weight_decay or not method.beta:
         return None
     return math.sqrt(method.beta / (size * method.weight_decay))

@@ -77,6 +77,12 @@ def save_state(
     save_checkpoint(directory, state)
 
 
+def stored_settings(directory: Path) -> dict[str, Any]:
+    """The settings of the run whose checkpoint this is; of old ones the prior was fixed."""
+    state = load_checkpoint(directory, torch.device("cpu"))
+    return {"prior": "fixed"} | dict(state.get("settings", {}))
+
+
 def load_state(
     directory: Path, fingerprint: dict[str, Any], device: torch.device
 ) -> dict[str, Any]:
@@ -88,6 +94,8 @@ def load_state(
             "start anew with resume=False"
         )
     theirs = state["settings"]
+    if "prior" in fingerprint:
+        theirs = {"prior": "fixed"} | theirs  # before priors could be learned
     for name in fingerprint.keys() | theirs.keys():
         if fingerprint.get(name) != theirs.get(name):
             raise TrainingError(

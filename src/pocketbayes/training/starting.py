@@ -12,6 +12,7 @@ from pocketbayes.layers import (
     Inputs,
     explained_failure,
     forget_calibration,
+    leave_noise_to_loss,
     moved,
     run,
     update_description,
@@ -102,6 +103,7 @@ def _describe(
 ) -> None:
     """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
     forget_calibration(model)
+    leave_noise_to_loss(model, False)
     dataset = getattr(loader, "dataset", None)
     classes = getattr(dataset, "classes", None)
     facts: dict[str, Any] = {"likelihood": likelihood, "keeps_dropout": keeps_dropout}
