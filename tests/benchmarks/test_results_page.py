@@ -216,7 +216,12 @@ def test_methods_on_regressions_are_ranked_set_by_set(results):
         scored("a", "u", 1.0), scored("a", "u", 3.0, split=1), scored("b", "u", 1.5),
         scored("a", "v", 1.0), scored("b", "v", 1.0),
     )  # fmt: skip
-    assert themes.ranks("nll") == {("u", "a"): 2, ("u", "b"): 1, ("v", "a"): 1.5, ("v", "b"): 1.5}
+    assert themes.ranks("nll", "side_by_side_uci") == {
+        ("u", "a"): 2,
+        ("u", "b"): 1,
+        ("v", "a"): 1.5,
+        ("v", "b"): 1.5,
+    }
     table = Table("T", (themes.rank("nll"),), source=("side_by_side_uci",), by=("row",))
     assert render.cells(table) == [["1.8"], ["1.2"]]
 

@@ -206,7 +206,7 @@ class StopAfter(Dataset):
     [(30, "adamw"), (90, "sgd"), (130, "adamw"), (230, "sgd"), (359, "adamw"), (359, "sgd")],
 )
 def test_ctrl_c_saves_and_resuming_is_bit_for_bit(tmp_path, capsys, examples, optimizer):
-    method = pb.MeanField(optimizer=optimizer)
+    method = pb.MeanField(optimizer=optimizer, lr=3e-3)
     whole, part = model(), model()
     expected = fit(whole, loader(StopAfter(-1, None)), method=method)
 
