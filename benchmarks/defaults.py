@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import append_result
-from regression_sets import Part, opened, set_names
+from regression_sets import UNSEEN, Part, opened, set_names
 from torch import Tensor
 
 from pocketbayes.prediction.metrics import accuracy, expected_calibration_error
@@ -255,7 +255,8 @@ def main() -> None:
     a = made.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    places = [(name, split) for name in a.sets or set_names(a.data) for split in a.splits]
+    sets = a.sets or [name for name in set_names(a.data) if name not in UNSEEN]
+    places = [(name, split) for name in sets for split in a.splits]
     outputs, settings = 10 if a.classes else 1, json.loads(a.settings.read_text())
     parts = [
         (labelled if a.classes else opened)(a.data, name, split, True) for name, split in places

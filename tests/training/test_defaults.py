@@ -64,7 +64,7 @@ def test_a_prior_that_was_named_stays_fixed():
 
 def test_small_data_gets_enough_steps():
     x, y = line(64)  # 4 batches
-    assert default_epochs(mlp(), loader(x, y), "gaussian") == 1250
+    assert default_epochs(mlp(), loader(x, y), "gaussian") == 2500
     assert default_epochs(mlp(2), loader(x, y), "categorical") == 500
     assert default_epochs(convolutional(), loader(x, y), "categorical") == 100
     assert default_epochs(mlp(), iter([(x, y)]), "gaussian") == 100

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pocketbayes.posteriors import included_moments, normal_like, soft_gate
+from pocketbayes.posteriors import LARGE, included_moments, normal_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
 
@@ -150,11 +150,15 @@ def flipout(
 
 
 def _needs_frugal_gradient(*tensors: Tensor | None) -> bool:
-    """Whether a gradient is wanted; a compiler decides by itself what to keep for it."""
+    """Whether a gradient is wanted, and of so much that it matters what is kept for it.
+
+    A compiler decides by itself what to keep. Of little, torch's own gradient is the faster.
+    """
     return (
         torch.is_grad_enabled()
         and any(t is not None and t.requires_grad for t in tensors)
         and not torch.compiler.is_compiling()
+        and max(t.numel() for t in tensors if t is not None) >= LARGE
     )
 
 

@@ -19,7 +19,7 @@ from pocketbayes.prediction import drawing, float_dtype, unpack
 
 _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
 _EPOCHS = 100
-_LEAST_STEPS = {"values": 5000, "classes": 2000}
+_LEAST_STEPS = {"values": 10000, "classes": 2000}
 _LOOKED_AT = 4  # batches
 _GAIN = 0.25  # nats for each example by which a network that fits beats mixed-up outputs
 
@@ -110,7 +110,7 @@ def is_fully_connected(model: nn.Module) -> bool:
 def default_epochs(
     model: nn.Module, loader: Iterable[Any], likelihood: str, processes: int = 1
 ) -> int:
-    """100 passes; in fully connected networks at least 2,000 steps, or 5,000 for values."""
+    """100 passes; in fully connected networks at least 2,000 steps, or 10,000 for values."""
     try:
         batches = len(loader)  # type: ignore[arg-type]
     except TypeError:

@@ -72,7 +72,7 @@ def fit(
             tensor or a NumPy array. A network may return an object or dict with "logits".
         method: `MeanField()` if None. Configs own the learning rates and the KL's weight.
         epochs: passes over the data; 0 only gives the method's posteriors to the weights. None:
-            100, and in fully connected networks at least 2,000 steps, or 5,000 for values.
+            100, and in fully connected networks at least 2,000 steps, or 10,000 for values.
             `Laplace` trains nothing, whatever it is.
         likelihood: "categorical" (targets are class numbers; -100 does not count), "gaussian"
             (real targets, standardise them; the noise is learned, one std per output),
