@@ -106,6 +106,7 @@ class CountedLoader(MemoryLoader):
 
 def run_demo(options: DemoOptions, as_json: bool) -> None:
     """Trains each network of the demo, then writes and shows what came of it."""
+    torch.set_num_threads(1)  # networks so small wait for each other's threads more than they gain
     directory = prepare_directory(options.out)
     train, test = with_shifts(_digits("train")), _digits("test")
     photos = open_dataset("photo-patches", "test")

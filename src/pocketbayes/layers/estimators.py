@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pocketbayes.posteriors import LARGE, included_moments, normal_like, soft_gate
+from pocketbayes.posteriors import included_moments, normal_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
+_LARGE = 1 << 18  # numbers, from which the memory that a gradient takes counts
 
 
 class Conv(NamedTuple):
@@ -158,7 +159,7 @@ def _needs_frugal_gradient(*tensors: Tensor | None) -> bool:
         torch.is_grad_enabled()
         and any(t is not None and t.requires_grad for t in tensors)
         and not torch.compiler.is_compiling()
-        and max(t.numel() for t in tensors if t is not None) >= LARGE
+        and max(t.numel() for t in tensors if t is not None) >= _LARGE
     )
 
 

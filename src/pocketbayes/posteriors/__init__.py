@@ -12,7 +12,7 @@ from pocketbayes.posteriors.conversions import (
     is_trainable,
     thinned,
 )
-from pocketbayes.posteriors.gaussian import LARGE, Gaussian, suitable_std
+from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
 from pocketbayes.posteriors.inclusion import (
     LEAST_INCLUSION,
     MOST_DRAWN_LOG_ODDS,
@@ -52,7 +52,6 @@ FAMILIES: dict[str, type[Posterior]] = {
 }
 
 __all__ = [
-    "LARGE",
     "DRAWS",
     "FAMILIES",
     "GRANULARITIES",

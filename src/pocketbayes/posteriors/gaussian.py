@@ -14,7 +14,7 @@ from pocketbayes.posteriors.reuse import remembered
 
 SHARE_AT_FIRST = 0.1  # of the size of a tensor's weights that their stds start with
 _LEAST_AT_FIRST = 1e-4
-LARGE = 1 << 14  # numbers from which a gradient of our own pays
+_LARGE = 1 << 14  # numbers, from which a gradient of our own is the faster
 
 
 def suitable_std(weights: Tensor) -> float:
@@ -113,7 +113,7 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
     tensors = (mean.to(dtype), log_std.to(dtype), prior_std.to(dtype))
-    if torch.compiler.is_compiling() or mean.numel() < LARGE:
+    if torch.compiler.is_compiling() or mean.numel() < _LARGE:
         return GaussianKL.forward(*tensors)[0]
     divergence, _ = GaussianKL.apply(*tensors)  # type: ignore[no-untyped-call]
     return cast(Tensor, divergence)
@@ -139,7 +139,7 @@ def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
 
 def square_of_exp(x: Tensor) -> Tensor:
     """exp(x)^2, differentiable."""
-    if torch.compiler.is_compiling() or x.numel() < LARGE:
+    if torch.compiler.is_compiling() or x.numel() < _LARGE:
         return _square_of_exp(x)
     return SquareOfExp.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
