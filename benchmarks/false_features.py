@@ -9,6 +9,7 @@ Friedman's function, and on two classes whose log-odds hold three features and o
 import argparse
 import math
 import time
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ def problem(name: str, seed: int, rows: int = 1000) -> tuple[Tensor, Tensor]:
     ).long()
 
 
-def outcome(name: str, seed: int) -> dict[str, Any]:
+def outcome(job: tuple[str, int]) -> dict[str, Any]:
+    """What one problem and seed come to."""
+    name, seed = job
     x, y = problem(name, seed)
     values = y.is_floating_point()
     torch.manual_seed(seed)
@@ -50,20 +53,21 @@ def outcome(name: str, seed: int) -> dict[str, Any]:
     options = {"likelihood": likelihood, "seed": seed, "progress": False, "device": "cpu"}
     result = pb.fit(model, loader, method, **options)
     chosen = {int(name.split()[1]) for name in pb.feature_report(result.model).chosen()}
-    true = set(range(5))
-    spent = time.perf_counter() - begin
-    return {"found": len(chosen & true), "false": len(chosen - true), "seconds": spent}
+    true, spent = set(range(5)), time.perf_counter() - begin
+    known = {"problem": name, "seed": seed, "seconds": spent}
+    return known | {"found": len(chosen & true), "false": len(chosen - true)}
 
 
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
     made.add_argument("--seeds", type=int, default=20)
+    made.add_argument("--processes", type=int, default=1)
     a = made.parse_args()
-    torch.set_num_threads(1)
-    for seed in range(100, 100 + a.seeds):
-        for name in a.problems:
-            append_result("false_features", problem=name, seed=seed, **outcome(name, seed))
+    jobs = [(name, seed) for seed in range(100, 100 + a.seeds) for name in a.problems]
+    with get_context("spawn").Pool(a.processes, torch.set_num_threads, (1,)) as pool:
+        for row in pool.imap_unordered(outcome, jobs, chunksize=1):
+            append_result("false_features", **row)
 
 
 if __name__ == "__main__":
