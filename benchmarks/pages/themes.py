@@ -197,11 +197,11 @@ INTERVALS = Page(
     "Default intervals",
     "coverage and NLL with nothing tuned, on 21 regressions",
     '`pb.fit(pb.bayesianize_(net), loader, likelihood="gaussian")` with nothing else said, on an '
-    "MLP of 64 and 64 units and standardised targets; five splits. Its defaults were chosen on "
-    "rows that no test part holds (`benchmarks/defaults.py`); crime, nitrogen, production, "
-    "salaries, schools and wages chose nothing. The test parts of the other sets had been read "
-    "once before, with half as many training steps. The ensemble holds five networks. Rivals are "
-    "described in `benchmarks/intervals.py`.",
+    "MLP of 64 and 64 units, five splits and standardised targets; rivals are described in "
+    "`benchmarks/intervals.py`, and the ensemble holds five networks. The defaults were chosen on "
+    "rows that no test part holds (`benchmarks/defaults.py`), with nothing of crime, nitrogen, "
+    "production, salaries, schools and wages. The test parts of the other sets were read before, "
+    "with half as many training steps.",
     (
         Table(
             "All sets",
