@@ -39,6 +39,7 @@ def test_empty_numbers_become_the_median_and_a_feature(tmp_path):
         assert data.feature_names == ("x", "x is empty", "z")
         known = np.array([value for value in x if value is not None])
         column = data.preprocess["columns"][0]
+        assert (column.pop("least"), column.pop("most")) == (1.0, 100.0)
         assert column == {"name": "x", "mean": pytest.approx(known.mean()), "fill": 4.5,
                           "std": pytest.approx(known.std()), "empty": True}  # fmt: skip
         inputs, _ = data.batch(range(10))
@@ -283,3 +284,22 @@ def test_weights_of_words_never_seen_end_at_their_prior_and_make_unsure(tmp_path
     inputs = table_from_file(file, data.preprocess).inputs
     epistemic = pb.predict(model, inputs, 200, generator).epistemic.squeeze(1)
     assert epistemic[4] > 2 * epistemic[:4].max()
+
+
+def test_numbers_and_dates_far_out_are_unfamiliar(tmp_path):
+    """Training saw ages from 20 to 60 and two years of dates: half of that beyond is far."""
+    rows = "".join(f"{20 + i % 41},202{2 + i % 2}-0{1 + i % 9}-01,{i % 2}\n" for i in range(80))
+    (tmp_path / "t.csv").write_text("age,joined,y\n" + rows)
+    data = open_dataset("csv", "train", file=tmp_path / "t.csv", target="y")
+    (tmp_path / "n.csv").write_text(
+        "age,joined\n30,2023-01-01\n79,2022-05-05\n81,2023-05-05\n-1,2023-01-01\n900,2030-01-31\n"
+    )
+    unfamiliar = table_from_file(tmp_path / "n.csv", data.preprocess).unfamiliar
+    assert unfamiliar == ("", "", "age=81", "age=-1", "age=900, joined=2030-01-31")
+
+
+def test_dates_of_another_form_are_noted(tmp_path):
+    rows = "".join(f"{1 + i % 28:02}.05.2022,{i % 2}\n" for i in range(80))
+    (tmp_path / "t.csv").write_text("joined,y\n" + rows)
+    data = open_dataset("csv", "train", file=tmp_path / "t.csv", target="y")
+    assert any("looks like dates" in note for note in data.notes)

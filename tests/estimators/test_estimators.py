@@ -277,3 +277,29 @@ except PocketBayesError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.search(r"needs scikit-learn.*pip install 'pocketbayes\[sklearn\]'", done.stdout)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_loaded_estimator_answers_as_the_one_that_was_saved(outputs, tmp_path):
+    X, y = line()
+    table, path = named_table(X), tmp_path / "m.pocket"
+    model = pb.BayesRegressor(**QUICK, method=METHOD)
+    model.fit(table, y if outputs == 1 else np.stack([y] * outputs, 1)).save(path)
+    mean, std = model.predict(table, return_std=True)
+    again = pb.BayesRegressor.load(path)
+    assert list(again.feature_names_in_) == ["size", "age"]
+    np.testing.assert_allclose(again.predict(table), mean, atol=0.1 * std.mean())
+    assert np.array_equal(again.predict(table), pb.BayesRegressor.load(path).predict(table))
+    other = pb.BayesRegressor.load(path, random_state=4)
+    assert not np.array_equal(other.predict(table), again.predict(table))
+
+
+def test_the_command_line_shows_one_value_only(tmp_path, monkeypatch, capsys):
+    X, y = line()
+    pb.BayesRegressor(**QUICK).fit(named_table(X), np.stack([y, y], 1)).save(tmp_path / "m.pocket")
+    (tmp_path / "x.csv").write_text("age,size\n1,2\n")
+    words = ["pocketbayes", "predict", str(tmp_path / "m.pocket"), str(tmp_path / "x.csv")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit):
+        main()
+    assert "2 values for each input" in " ".join(capsys.readouterr().err.split())

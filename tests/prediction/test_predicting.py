@@ -284,3 +284,17 @@ def test_two_output_sizes_on_the_same_input_are_kept_apart():
     draws = pb.predict(model, torch.randn(4, 1, 5), likelihood="poisson").samples
     with torch.no_grad():
         assert model(torch.randn(4, 1, 5)).shape == draws.shape[1:]
+
+
+def test_one_output_of_a_model_without_likelihood_is_asked_about():
+    model = pb.bayesianize_(nn.Linear(3, 1))
+    with pytest.raises(pb.DataError, match="pass likelihood="):
+        pb.predict(model, torch.randn(2, 3))
+    with pytest.raises(pb.DataError, match="pass likelihood="):
+        pb.evaluate(model, [(torch.randn(2, 3), torch.randn(2))])
+    assert pb.predict(model, torch.randn(2, 3), likelihood="poisson").mean.shape == (2, 1)
+
+
+def test_double_inputs_are_told_how_to_be_converted():
+    with pytest.raises(pb.DataError, match=r"\.float\(\)"):
+        pb.predict(pb.bayesianize_(nn.Linear(3, 2)), torch.randn(2, 3).double())

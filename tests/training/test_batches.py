@@ -64,7 +64,6 @@ def test_dataset_sizes():
     assert dataset_size_of(DataLoader(numbers(10), 3, drop_last=True), None) == 10
     assert dataset_size_of(DataLoader(numbers(10), sampler=SubsetRandomSampler([1, 2])), None) == 2
     assert dataset_size_of([(torch.zeros(3, 1), torch.zeros(3))] * 2, None) == 6
-    assert dataset_size_of(iter([]), 17) == 17
 
     class Stream(IterableDataset):
         def __iter__(self):
@@ -87,7 +86,7 @@ def test_loaders_that_cannot_be_shared_between_processes_are_refused():
         with pytest.raises(pb.DataError, match="several processes"):
             Batches(loader, 0, 0, 2, CPU)
     with pytest.raises(pb.DataError, match="iterator"):
-        Batches(iter([]), 0, 0, 1, CPU)
+        dataset_size_of(iter([]), 17)
 
 
 @pytest.mark.parametrize(

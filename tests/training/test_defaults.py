@@ -6,12 +6,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
+from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import Sharing
-from pocketbayes.training.defaults import default_epochs, fits_already, with_defaults
+from pocketbayes.training.defaults import best_constant, default_epochs, fits_already, with_defaults
 
 
-def mlp(outputs: int = 1) -> nn.Module:
-    torch.manual_seed(0)
+def mlp(outputs: int = 1, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
     return pb.bayesianize_(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, outputs)))
 
 
@@ -183,3 +184,43 @@ def test_sorted_classes_do_not_hide_that_a_network_fits():
     ).model
     data = DataLoader(TensorDataset(x[order], labels[order]), 32)
     assert fits_already(trained, data, "categorical", pb.MeanField())
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative-binomial", "gaussian", "bernoulli"])
+def test_a_fresh_network_is_not_taken_for_a_trained_one(likelihood):
+    """Whatever the size of counts, the number of outputs and the scale of inputs."""
+    outputs = 1 if likelihood in ("poisson", "negative-binomial") else 8
+    for seed in range(12):
+        torch.manual_seed(seed)
+        x = 10 * torch.randn(100, 3)
+        if outputs == 1:
+            y = torch.poisson((3 + 0.03 * x[:, 0]).exp())
+        else:
+            y = x[:, :1] + torch.randn(100, outputs)
+            y = y / 10 if likelihood == "gaussian" else (y > 0).float()
+        model = mlp(outputs, seed)
+        assert not fits_already(model, [(x, y)], likelihood, pb.MeanField())
+
+
+def test_the_best_constant_is_the_mean_or_the_frequencies():
+    y = torch.tensor([0, 0, 0, 1])
+    found = best_constant(LIKELIHOODS["categorical"], torch.randn(4, 2), y).softmax(1)
+    torch.testing.assert_close(found, torch.tensor([[0.75, 0.25]]).expand(4, 2), atol=1e-3, rtol=0)
+    values = torch.tensor([[1.0, -2.0], [2.0, -4.0]])
+    found = best_constant(LIKELIHOODS["gaussian"], torch.randn(2, 2), values)
+    torch.testing.assert_close(found[0], values.mean(0), atol=1e-3, rtol=0)
+
+
+def test_a_stream_keeps_its_first_batches():
+    class Stream:
+        def __init__(self):
+            self.served = 0
+
+        def __iter__(self):
+            for _ in range(3):
+                self.served += 1
+                yield line(16)
+
+    stream = Stream()
+    assert not fits_already(mlp(), stream, "gaussian", pb.MeanField())
+    assert stream.served == 0

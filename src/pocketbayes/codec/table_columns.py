@@ -21,6 +21,7 @@ def column_facts(preprocess: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     target = known.get("target")
     if isinstance(target, Mapping):
         kind = f"number, {_scale(target)}" if "mean" in target else "class"
+        kind = f"{target['outputs']} numbers" if "outputs" in target else kind
         found.append((str(target.get("name")), f"target: {kind}"))
     return found
 
@@ -42,7 +43,10 @@ def _treatment(column: Mapping[str, Any]) -> str:
 
 
 def _scale(facts: Mapping[str, Any]) -> str:
-    return f"mean {_short(facts.get('mean'))}, std {_short(facts.get('std'))}"
+    mean, std = facts.get("mean"), facts.get("std")
+    return (
+        "in its own units" if (mean, std) == (0, 1) else f"mean {_short(mean)}, std {_short(std)}"
+    )
 
 
 def _day(days: Any) -> str:

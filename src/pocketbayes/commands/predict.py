@@ -158,6 +158,11 @@ def _rows(names: list[str], pred: Prediction, known: Description) -> list[dict[s
     if isinstance(pred, LabelPrediction):
         return [_label_row(n, i, pred, known.class_names) for i, n in enumerate(names)]
     assert isinstance(pred, ValuePrediction)
+    if pred.mean[0].numel() > 1:
+        raise DataError(
+            f"the model predicts {pred.mean[0].numel()} values for each input; the command line "
+            "shows one: use pb.load and pb.predict"
+        )
     target = (known.preprocess or {}).get("target", {})
     return _value_rows(names, pred, target.get("mean", 0.0), target.get("std", 1.0))
 

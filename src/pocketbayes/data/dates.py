@@ -1,7 +1,8 @@
 """Dates as numbers: days since 1970, and where they lie in the year, the week and the day."""
 
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ Floats = NDArray[np.float64]
 _ISO = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?)?"
 )
+_OTHER_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(\D|$)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _WEEK, _YEAR = 1.0, 7.0, 365.2425
 _CIRCLES = {"day": (_YEAR, _WEEK), "time": (_YEAR, _WEEK, _DAY)}
@@ -36,6 +38,19 @@ def _days(cell: str) -> float:
         return float("nan")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - _EPOCH).total_seconds() / 86_400
+
+
+def looks_like_dates(words: Iterable[str]) -> bool:
+    """Whether every word is three numbers as in 31.05.2024 or 5/31/24."""
+    return all(_OTHER_DATE.match(word) for word in words)
+
+
+def date_words(days: float) -> str:
+    """The day, as 2024-05-31; days since 1970 if that is no year of ours."""
+    try:
+        return str((_EPOCH + timedelta(days=float(days))).date())
+    except OverflowError:
+        return f"{days:g} days"
 
 
 def precision_of(days: Floats) -> str:

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from pocketbayes.data.columns import TRUTHS, Column, Frame, are_truths, canonical
-from pocketbayes.data.dates import Floats, date_parts, precision_of
-from pocketbayes.data.features import features_of, location_and_scale, median
+from pocketbayes.data.dates import Floats, date_parts, date_words, looks_like_dates, precision_of
+from pocketbayes.data.features import extent, features_of, location_and_scale, median
 from pocketbayes.errors import DataError
 
 _MOST_VALUES, _LONGEST_CELL = 100, 40
@@ -47,7 +47,7 @@ def fitted_column(column: Column, train: NDArray[np.int64]) -> Fitted:
     if column.kind == "date":
         entry["date"] = precision_of(known)
     exact = torch.from_numpy(known)
-    entry |= location_and_scale(exact) | {"fill": median(exact)}
+    entry |= location_and_scale(exact) | {"fill": median(exact)} | extent(exact)
     return Fitted(entry | _if(empty=has_empty), note=_if_numbered(column))
 
 
@@ -69,7 +69,12 @@ def _fitted_words(column: Column, words: list[str]) -> Fitted:
     values = sorted(repeated[:_MOST_VALUES])
     merged = counts.total() - sum(counts[value] for value in values)
     note = ""
-    if 2 * merged > counts.total() or len(repeated) > _MOST_VALUES:
+    if looks_like_dates(counts):
+        note = (
+            f"column {column.name!r} looks like dates, such as {next(iter(counts))!r}, but is read "
+            "as words: write dates as 2024-05-31"
+        )
+    elif 2 * merged > counts.total() or len(repeated) > _MOST_VALUES:
         note = (
             f"column {column.name!r}: {len(counts) - len(values)} of {len(counts)} words are too "
             f"rare for a feature of their own and share one; if it is no category, --drop it"
@@ -139,12 +144,24 @@ def _encoded_numbers(source: Column, column: dict[str, Any]) -> tuple[Floats, di
     else:
         values = source.numbers()
         parts = values[:, None]
-    empty = np.isnan(values)
+    empty, odd = np.isnan(values), _far_out(values, column)
     if empty.any() and "fill" not in column:
         raise source.error(int(empty.argmax()), _ABSENT)
     if column.get("empty"):
-        return np.concatenate([parts, empty[:, None]], axis=1), {}
-    return parts, dict.fromkeys(np.flatnonzero(empty).tolist(), f"{column['name']} is empty")
+        return np.concatenate([parts, empty[:, None]], axis=1), odd
+    absent = dict.fromkeys(np.flatnonzero(empty).tolist(), f"{column['name']} is empty")
+    return parts, odd | absent
+
+
+def _far_out(values: Floats, column: dict[str, Any]) -> dict[int, str]:
+    """Rows whose number lies outside what training saw by more than half the width of that."""
+    if "least" not in column:
+        return {}
+    reach = (column["most"] - column["least"]) / 2
+    with np.errstate(invalid="ignore"):
+        far = (values < column["least"] - reach) | (values > column["most"] + reach)
+    shown = date_words if "date" in column else "{:g}".format
+    return {row: f"{column['name']}={shown(values[row])}" for row in np.flatnonzero(far).tolist()}
 
 
 def _encoded_words(source: Column, column: dict[str, Any]) -> tuple[Floats, dict[int, str]]:

@@ -60,10 +60,16 @@ def _is_number(column: dict[str, Any]) -> bool:
         and "values" not in column
         and all(type(v) in (int, float) and math.isfinite(v) for v in scale)
         and column["std"] > 0
+        and all(type(v) in (int, float) and math.isfinite(v) for v in _extent(column))
         and column.get("date", "day") in tuple(CIRCLE_NAMES)
         and type(column.get("empty", False)) is bool
         and ("fill" in column or not column.get("empty"))
     )
+
+
+def _extent(column: dict[str, Any]) -> tuple[Any, Any]:
+    """The least and the largest value in training; older files do not tell."""
+    return column.get("least", 0.0), column.get("most", 0.0)
 
 
 def table_features(preprocess: dict[str, Any]) -> list[Feature]:
@@ -123,7 +129,13 @@ def refitted_column(column: dict[str, Any], values: Tensor) -> dict[str, Any]:
     if "values" in column or not len(known):
         return column
     fill = {"fill": median(known)} if "fill" in column else {}
-    return column | location_and_scale(known) | fill
+    seen = extent(known) if "least" in column else {}
+    return column | location_and_scale(known) | fill | seen
+
+
+def extent(values: Tensor) -> dict[str, float]:
+    """The least and the largest value."""
+    return {"least": float(values.min()), "most": float(values.max())}
 
 
 def median(values: Tensor) -> float:

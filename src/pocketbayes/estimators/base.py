@@ -69,7 +69,7 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             path: the file.
             params: parameters of the estimator, `num_samples` for instance; `hidden` is the
-                file's.
+                file's, and so are the draws, unless `random_state` is given.
         """
         model = load(path)
         known = describe(model)
@@ -83,7 +83,9 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         columns = (known.preprocess or {}).get("columns", [])
         if (known.preprocess or {}).get("named"):
             estimator.feature_names_in_ = np.array([c["name"] for c in columns], dtype=object)
-        estimator._seed = _seed_from(estimator.random_state)
+        stored, given = (known.preprocess or {}).get("seed"), estimator.random_state
+        is_stored = given is None and type(stored) is int and 0 <= stored < 2**63
+        estimator._seed = stored if is_stored else _seed_from(given)
         estimator._restore(known.class_names, (known.preprocess or {}).get("target", {}), path)
         return estimator
 
@@ -121,6 +123,7 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
             "columns": columns,
             "target": {"name": "target", **target},
             "named": named is not None,
+            "seed": self._seed,
         }
         update_description(self.model_, class_names=class_names, preprocess=preprocess)
 

@@ -58,8 +58,8 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
         targets = torch.from_numpy((columns - mean) / std).float()
         self.model_ = self._trained(X[rows], targets, weights, columns.shape[1], "gaussian")
         set_output_scales_(self.model_, mean, std)
-        if self._single:
-            self._describe({"mean": 0.0, "std": 1.0}, None)
+        scale = {"mean": 0.0, "std": 1.0} if self._single else {"outputs": columns.shape[1]}
+        self._describe(scale, None)
         return self
 
     def predict(
@@ -88,7 +88,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
     ) -> None:
         if names:
             raise FormatError(f"{path} holds a classification: use BayesClassifier.load")
-        self._single = bool(target)
+        self._single = bool(target) and "outputs" not in target
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

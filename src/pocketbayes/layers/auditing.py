@@ -9,7 +9,7 @@ from torch import nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.bayesian import BayesianModule
-from pocketbayes.layers.description import describe, inference_in_words
+from pocketbayes.layers.description import NOISES, describe, inference_in_words
 from pocketbayes.layers.selection import NORMS, kind_of, library_type
 from pocketbayes.posteriors import FAMILIES, Posterior
 
@@ -126,7 +126,10 @@ def _why(module: nn.Module, posteriors: dict[str, Posterior], own: list[str]) ->
         return "not selected"
     if library_type(module) is not None:
         return "not a kind that can be converted"
-    return f"bare parameters of your own module: {', '.join(own)}"
+    if all(name in NOISES for name in own):
+        return "the likelihood's noise"
+    bare = [name for name in own if name not in NOISES]
+    return f"bare parameters of your own module: {', '.join(bare)}"
 
 
 def _unseen(items: Iterable[Item], seen: set[int]) -> list[Item]:

@@ -24,6 +24,7 @@ SUBSETS = ("last-layer", "all")
 PRIORS_BY = ("validation", "evidence", "fixed")
 _LOG_PRECISIONS = (math.log(1e-6), math.log(1e12))
 _POWERS = range(-8, 4)  # of two: factors on the prior stds of most evidence
+_AS_GOOD = 0.002  # nats: held-out data hardly tell small spreads apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,9 @@ class Laplace(Method):
         subset: weights that become random: "last-layer" (the Bayesian layer that runs last) or
             "all". With all, and no held-out data to choose the prior by, predictions are far too
             unsure: a diagonal leaves out what keeps the layers together.
-        prior_by: what the prior of each tensor comes from: "validation" (the least NLL of
-            predictions for `val_loader`, over factors on those of most evidence), "evidence" (the
+        prior_by: what the prior of each tensor comes from: "validation" (the widest
+            whose predictions for `val_loader` have the least NLL, up to 0.002 nats, over factors
+            on those of most evidence), "evidence" (the
             most marginal likelihood: exact for linear regression, but classifiers that know their
             training data by heart come out far too unsure) or "fixed" (as `bayesianize_` set it).
             Default validation if there is a `val_loader`, else evidence.
@@ -102,7 +104,15 @@ class Laplace(Method):
             scale_priors(factor)
             return nll()
 
-        scale_priors(best_factor(loss_of) if prior_by == "validation" else 1.0)
+        if prior_by != "validation":
+            return scale_priors(1.0)
+        factor = best_factor(loss_of)
+        scale_priors(factor)
+        if factor <= 2.0 ** (_POWERS[0] + 1):
+            _warn_of_no_spread()
+        for q in posteriors.values():  # narrowed for the spread alone; the KL wants one that fits
+            q.prior_std.copy_(q.best_prior_variance().sqrt())
+        return None
 
 
 def evidence_precision(mean: Tensor, curvature: Tensor) -> float:
@@ -127,12 +137,19 @@ def set_variances_(posterior: Gaussian | Sparse, curvature: Tensor, prior_std: f
 
 
 def best_factor(loss_of: Callable[[float], float]) -> float:
-    """The factor of least loss: the best power of two, then the best of its half powers."""
+    """The largest factor as good as that of least loss: of the powers of two and half powers.
+
+    Where the spread is small the loss is flat, and its minimum would be any of them, or none.
+    """
     losses = {float(power): _or_infinite(loss_of(2.0**power)) for power in _POWERS}
-    best = min(losses, key=lambda power: losses[power])
-    losses |= {p: _or_infinite(loss_of(2.0**p)) for p in (best - 0.5, best + 0.5)}
-    chosen = min(losses, key=lambda power: losses[power])
+    largest = _largest_as_good(losses)
+    losses |= {p: _or_infinite(loss_of(2.0**p)) for p in (largest - 0.5, largest + 0.5)}
+    chosen = _largest_as_good(losses)
     return math.exp2(float(agreed(torch.tensor(chosen, dtype=torch.float64))))
+
+
+def _largest_as_good(losses: dict[float, float]) -> float:
+    return max(power for power, loss in losses.items() if loss <= min(losses.values()) + _AS_GOOD)
 
 
 def _or_infinite(loss: float) -> float:
@@ -152,6 +169,14 @@ def _finite(curvature: Tensor, name: str) -> Tensor:
             f"the curvature at {name} is not finite: look for NaN in the inputs or the weights"
         )
     return curvature
+
+
+def _warn_of_no_spread() -> None:
+    warnings.warn(
+        "the validation data want no spread of the weights: predictions will be those of the plain "
+        "network. Are these data that it has not seen? If so, it is as sure as it should be",
+        stacklevel=2,
+    )
 
 
 def _warn_of_evidence(model: nn.Module) -> None:

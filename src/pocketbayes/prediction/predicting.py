@@ -115,6 +115,8 @@ def predict(
             rows += num_examples(batch)
             draws = draws_of(passes, moved(batch, device))
             if not parts:
+                if likelihood is None and known.likelihood is None:
+                    _require_classes(draws)
                 learned = learned_for(model, chosen, draws)
             parts.append(
                 summarised(chosen, draws, learned, known.temperature, average, keep_samples)
@@ -123,6 +125,15 @@ def predict(
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta)
+
+
+def _require_classes(draws: Tensor) -> None:
+    """An error for one output of a model that nobody told whether it is a class or a value."""
+    if draws.dim() == 3 and draws.shape[2] == 1:
+        raise DataError(
+            "the model has one output, and nothing says what it means: pass likelihood=, "
+            '"gaussian" for a value, "poisson" for a count, "bernoulli" for yes or no'
+        )
 
 
 def _batches(

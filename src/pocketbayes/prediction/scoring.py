@@ -48,6 +48,7 @@ def countable(probs: Tensor, labels: Tensor, likelihood: Likelihood) -> Tensor:
         raise DataError(
             f"labels are {labels.dtype} and there are {len(labels)} for {len(probs)} predictions; "
             "they must be integers, one per prediction"
+            + ('; for values use likelihood="gaussian"' if labels.is_floating_point() else "")
         )
     likelihood.require_possible(probs, labels)
     return labels != MASKED

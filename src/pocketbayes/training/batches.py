@@ -24,6 +24,10 @@ _END = object()
 
 def dataset_size_of(loader: object, given: int | None) -> int:
     """The number of examples the loader goes through in an epoch: N of the KL's scale."""
+    if isinstance(loader, Iterator):
+        raise DataError(
+            "the loader is an iterator, spent after one pass: pass a DataLoader or a list"
+        )
     if given is not None:
         return require_count(given, "dataset_size")
     for holder in (loader, getattr(loader, "batch_sampler", None)):
@@ -56,10 +60,6 @@ class Batches:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if isinstance(loader, Iterator):
-            raise DataError(
-                "the loader is an iterator, spent after one pass: pass a DataLoader or a list"
-            )
         self.loader = ordered_loader(loader, seed, rank, world_size)
         self.seed, self.rank, self.device, self.dtype = seed, rank, device, dtype
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import bayesian_modules, describe, explained_failure, moved, run
-from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.likelihoods import LIKELIHOODS, Likelihood
 from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod, averaged
 from pocketbayes.prediction import drawing, float_dtype, unpack
 
@@ -21,7 +21,7 @@ _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
 _EPOCHS = 100
 _LEAST_STEPS = {"values": 10000, "classes": 2000}
 _LOOKED_AT = 4  # batches
-_GAIN = 0.25  # nats for each example by which a network that fits beats mixed-up outputs
+_GAIN = 0.25  # nats for each target by which a network that fits beats the best constant
 
 
 def chosen_method(
@@ -111,23 +111,28 @@ def default_epochs(
     model: nn.Module, loader: Iterable[Any], likelihood: str, processes: int = 1
 ) -> int:
     """100 passes; in fully connected networks at least 2,000 steps, or 10,000 for values."""
-    try:
-        batches = len(loader)  # type: ignore[arg-type]
-    except TypeError:
-        return _EPOCHS
-    if batches == 0 or not is_fully_connected(model):
+    batches = _batches_of(loader)
+    if not batches or not is_fully_connected(model):
         return _EPOCHS
     least = _LEAST_STEPS["values" if LIKELIHOODS[likelihood].kind == "values" else "classes"]
     return max(_EPOCHS, math.ceil(least * processes / batches))
 
 
+def _batches_of(loader: Iterable[Any]) -> int | None:
+    """How many there are in a pass; None: it does not tell, as a stream does not."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def fits_already(model: nn.Module, loader: Iterable[Any], likelihood: str, method: Method) -> bool:
     """Whether the mean network predicts the first batches, so that a small learning rate will do.
 
-    Its outputs must be likelier for their own targets than for those of other examples. Looked at
-    only where the answer matters.
+    Targets must be likelier by its outputs than by the best outputs that are the same for every
+    example. Looked at only where the answer matters, and not in a stream, which would lose them.
     """
-    if not isinstance(method, MeanField) or method.lr is not None:
+    if not isinstance(method, MeanField) or method.lr is not None or _batches_of(loader) is None:
         return False
     device, kind = next(model.parameters()).device, LIKELIHOODS[likelihood]
     outputs, targets = list[Tensor](), list[Tensor]()
@@ -138,11 +143,29 @@ def fits_already(model: nn.Module, loader: Iterable[Any], likelihood: str, metho
         targets.append(y.to(device))
     if not outputs or len({out.shape[1:] for out in outputs}) > 1:
         return False
-    output, target = torch.cat(outputs), torch.cat(targets)
-    learned = kind.start(output, target)
-    mixed = output.roll(len(output) // 2, 0)
-    own, other = (kind.nll(out, target, learned)[0] for out in (output, mixed))
-    return bool(averaged((other - own).float()) > _GAIN)
+    output, target = torch.cat(outputs).detach(), torch.cat(targets)
+    constant = best_constant(kind, output, target)
+    own, other = (kind.nll(out, target, kind.start(out, target))[0] for out in (output, constant))
+    gain = (other - own).float() * len(target) / target.numel()
+    return bool(averaged(gain) > _GAIN)
+
+
+def best_constant(kind: Likelihood, output: Tensor, target: Tensor) -> Tensor:
+    """Of the shape of `output`: what each channel says at best if it may not look at the input."""
+    shape = [1, *output.shape[1:2], *(1 for _ in output.shape[2:])]
+    constant = output.new_zeros(shape, dtype=torch.float32, requires_grad=True)
+    learned = kind.start(torch.zeros_like(output), target)
+    search = torch.optim.LBFGS([constant], max_iter=30, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        nll = kind.nll(constant.expand(output.shape), target, learned)[0]
+        nll.backward()  # type: ignore[no-untyped-call]
+        return nll
+
+    with torch.enable_grad():
+        search.step(loss)  # type: ignore[no-untyped-call]
+    return constant.detach().expand(output.shape)
 
 
 def suitable_batch_size(examples: int) -> int:
