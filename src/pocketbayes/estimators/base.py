@@ -83,9 +83,7 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         columns = (known.preprocess or {}).get("columns", [])
         if (known.preprocess or {}).get("named"):
             estimator.feature_names_in_ = np.array([c["name"] for c in columns], dtype=object)
-        stored, given = (known.preprocess or {}).get("seed"), estimator.random_state
-        is_stored = given is None and type(stored) is int and 0 <= stored < 2**63
-        estimator._seed = stored if is_stored else _seed_from(given)
+        estimator._seed = _stored_seed(known.preprocess, estimator.random_state)
         estimator._restore(known.class_names, (known.preprocess or {}).get("target", {}), path)
         return estimator
 
@@ -145,6 +143,14 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
                     model, part, self.num_samples, generator, estimator="weight", single=False
                 )
             yield found
+
+
+def _stored_seed(preprocess: dict[str, Any] | None, random_state: Any) -> int:
+    """The seed of a file's draws, unless another is given; older files have none."""
+    stored = (preprocess or {}).get("seed")
+    if random_state is None and isinstance(stored, int) and 0 <= stored < 2**63:
+        return stored
+    return _seed_from(random_state)
 
 
 def _seed_from(random_state: Any) -> int:
