@@ -25,7 +25,7 @@ from pocketbayes.prediction.metrics import accuracy, expected_calibration_error
 SETTING: dict[str, Any] = {
     "beta": 1.0, "prior": "learned", "prior_std": 1.0, "hyper": 0.0, "lr": 3e-3, "std_lr": 1e-2,
     "warmup": 0.5, "std_share": 0.1, "rate": 0.02, "decay": 0.0, "random": True, "members": 1,
-    "noise_lr": 1e-2, "batch": 0,
+    "noise_lr": 1e-2, "batch": 0, "late": 0.0,
 }  # fmt: skip
 _MOST_BATCH, _MOST_MEASURED, _DRAWS = 128, 1000, 100
 
@@ -149,7 +149,7 @@ def trained(nets: Nets, steps: int) -> None:
     rates = [nets.column("lr")] * 6 + [nets.column("std_lr")] * 3 + [nets.column("noise_lr")]
     rates = [rate[:, None, None] for rate in rates]
     first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    beta, warmup, decay = (nets.column(n) for n in ("beta", "warmup", "decay"))
+    beta, warmup, decay, late = (nets.column(n) for n in ("beta", "warmup", "decay", "late"))
     sizes = nets.sizes[nets.part]
     usual = torch.tensor(
         [max(16, min(128, 1 << max(0, (int(n) // 20).bit_length() - 1))) for n in sizes]
@@ -169,6 +169,8 @@ def trained(nets: Nets, steps: int) -> None:
             if progress < 0.05
             else (1 + math.cos(math.pi * (progress - 0.05) / 0.95)) / 2
         )
+        scales = [torch.full_like(late, scale)] * 6 + [late_scale(progress, scale, late)] * 4
+        scales = [each[:, None, None] for each in scales]
         with torch.no_grad():
             for k, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
                 first[k].lerp_(g, 0.1)
@@ -176,8 +178,15 @@ def trained(nets: Nets, steps: int) -> None:
                 m, v = first[k] / (1 - 0.9 ** (step + 1)), second[k] / (1 - 0.999 ** (step + 1))
                 if k < 3:
                     p.mul_(1 - scale * rates[k] * decay[:, None, None])
-                p.sub_(scale * rates[k] * m / (v.sqrt() + 1e-8))
+                p.sub_(scales[k] * rates[k] * m / (v.sqrt() + 1e-8))
         nets.move_priors()
+
+
+def late_scale(progress: float, scale: float, late: Tensor) -> Tensor:
+    """Of the rates of stds and noise: whole until `late`, then falling to 0; with 0 as of means."""
+    falling = ((1 - progress) / (1 - late)).clamp(max=1)
+    rising = min(1.0, (progress + 1e-3) / 0.051)
+    return torch.where(late > 0, rising * falling, scale)
 
 
 def each_nll(nets: Nets, output: Tensor, y: Tensor) -> Tensor:
