@@ -244,8 +244,8 @@ def test_the_prior_is_chosen_on_validation_data():
         random = copy.deepcopy(model)
         fit(random, train, method, val_loader=validation)
         losses[method] = pb.evaluate(random, validation, generator=seeded()).nll
-    assert losses[pb.Laplace()] < min(plain, losses[EVIDENCE])
-    assert losses[pb.Laplace(subset="all")] < plain + 1e-3
+    assert losses[pb.Laplace()] < min(plain + 0.003, losses[EVIDENCE])
+    assert losses[pb.Laplace(subset="all")] < plain + 0.003
 
 
 def test_the_best_factor_is_found_and_broken_ones_are_passed_over():
@@ -253,7 +253,16 @@ def test_the_best_factor_is_found_and_broken_ones_are_passed_over():
         return math.nan if factor > 1 else (math.log2(factor) + 3.4) ** 2
 
     assert best_factor(loss) == pytest.approx(2**-3.5)
-    assert best_factor(lambda factor: math.inf) > 0
+    with pytest.raises(pb.DataError, match="not finite"):
+        best_factor(lambda factor: math.inf)
+
+
+def test_of_factors_that_are_as_good_the_widest_counts():
+    """But none beyond 1, and none behind a step that is worse."""
+    assert best_factor(lambda factor: 1.0 + 1e-4 * math.log2(factor)) == 1.0
+    assert best_factor(lambda factor: 1.0 + (factor > 0.3)) == pytest.approx(0.25)
+    assert best_factor(lambda factor: 1.0 + 0.8 * (0.1 < factor < 0.4)) == pytest.approx(2**-3.5)
+    assert best_factor(lambda factor: 1.0 - 0.1 * (factor == 4.0)) == pytest.approx(4.0)
 
 
 def test_a_fixed_prior_stays():

@@ -19,7 +19,7 @@ from pocketbayes.codec import load, prepare_directory, save
 from pocketbayes.commands.predict import CONFIDENCE_THRESHOLD
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
-from pocketbayes.layers import bayesianize_
+from pocketbayes.layers import bayesianize_, one_thread
 from pocketbayes.methods import Deterministic, MeanField, Method, Sharing, Subspace
 from pocketbayes.models import build_network
 from pocketbayes.prediction import ClassPrediction, Record, evaluate, predict, why_unsure
@@ -106,13 +106,13 @@ class CountedLoader(MemoryLoader):
 
 def run_demo(options: DemoOptions, as_json: bool) -> None:
     """Trains each network of the demo, then writes and shows what came of it."""
-    torch.set_num_threads(1)  # networks so small wait for each other's threads more than they gain
     directory = prepare_directory(options.out)
     train, test = with_shifts(_digits("train")), _digits("test")
     photos = open_dataset("photo-patches", "test")
     assert isinstance(photos, ImageSet)
     data = train, test, photos.fitted(train.preprocess)
-    outcomes = _outcomes(data, directory, options)
+    with one_thread():
+        outcomes = _outcomes(data, directory, options)
     rows = [outcome.row() for outcome in outcomes]
     result = {"data": "digits", "ood": "photo-patches", "seed": options.seed, "rows": rows}
     write_text(directory / "table.json", json.dumps(result, indent=2) + "\n")

@@ -11,7 +11,10 @@ Floats = NDArray[np.float64]
 _ISO = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?)?"
 )
-_OTHER_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(\D|$)")
+_OTHER_DATE = re.compile(
+    r"((0?[1-9]|[12]\d|3[01])([./-])(0?[1-9]|[12]\d|3[01])\3(\d\d)?\d\d"
+    r"|\d{4}([./-])(0?[1-9]|1[0-2])\6(0?[1-9]|[12]\d|3[01]))([ T,].*)?"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _WEEK, _YEAR = 1.0, 7.0, 365.2425
 _CIRCLES = {"day": (_YEAR, _WEEK), "time": (_YEAR, _WEEK, _DAY)}
@@ -41,16 +44,17 @@ def _days(cell: str) -> float:
 
 
 def looks_like_dates(words: Iterable[str]) -> bool:
-    """Whether every word is three numbers as in 31.05.2024 or 5/31/24."""
-    return all(_OTHER_DATE.match(word) for word in words)
+    """Whether every word is a date as in 31.05.2024, 5/31/24 or 2024/5/31."""
+    return all(_OTHER_DATE.fullmatch(word) for word in words)
 
 
 def date_words(days: float) -> str:
-    """The day, as 2024-05-31; days since 1970 if that is no year of ours."""
+    """The day as 2024-05-31, with a time 2024-05-31T18:30; days if that is no year of ours."""
     try:
-        return str((_EPOCH + timedelta(days=float(days))).date())
+        moment = (_EPOCH + timedelta(days=float(days))).replace(tzinfo=None)
     except OverflowError:
         return f"{days:g} days"
+    return str(moment.date()) if days % 1 == 0 else moment.isoformat(timespec="minutes")
 
 
 def precision_of(days: Floats) -> str:

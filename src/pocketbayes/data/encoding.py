@@ -160,7 +160,7 @@ def _far_out(values: Floats, column: dict[str, Any]) -> dict[int, str]:
     reach = (column["most"] - column["least"]) / 2
     with np.errstate(invalid="ignore"):
         far = (values < column["least"] - reach) | (values > column["most"] + reach)
-    shown = date_words if "date" in column else "{:g}".format
+    shown = date_words if "date" in column else "{:.10g}".format
     return {row: f"{column['name']}={shown(values[row])}" for row in np.flatnonzero(far).tolist()}
 
 

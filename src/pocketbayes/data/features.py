@@ -1,6 +1,7 @@
 """What a preprocess says of each column of a table, checked, and the features that it becomes."""
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -55,21 +56,25 @@ def _is_category(column: dict[str, Any]) -> bool:
 
 def _is_number(column: dict[str, Any]) -> bool:
     scale: list[Any] = [column.get("mean"), column.get("std"), column.get("fill", 0)]
+    least, most = column.get("least", 0.0), column.get("most", 0.0)
     return (
         isinstance(column.get("name"), str)
         and "values" not in column
-        and all(type(v) in (int, float) and math.isfinite(v) for v in scale)
+        and all(map(_is_finite, (*scale, least, most)))
         and column["std"] > 0
-        and all(type(v) in (int, float) and math.isfinite(v) for v in _extent(column))
+        and ("least" in column) == ("most" in column)
+        and least <= most
         and column.get("date", "day") in tuple(CIRCLE_NAMES)
         and type(column.get("empty", False)) is bool
         and ("fill" in column or not column.get("empty"))
     )
 
 
-def _extent(column: dict[str, Any]) -> tuple[Any, Any]:
-    """The least and the largest value in training; older files do not tell."""
-    return column.get("least", 0.0), column.get("most", 0.0)
+def _is_finite(value: object) -> bool:
+    """A number that floating point can hold."""
+    if type(value) is int:
+        return abs(value) <= sys.float_info.max
+    return type(value) is float and math.isfinite(value)
 
 
 def table_features(preprocess: dict[str, Any]) -> list[Feature]:

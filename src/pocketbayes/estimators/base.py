@@ -3,7 +3,7 @@
 import copy
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -80,11 +80,15 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         estimator = cls(**{"hidden": tuple(options["hidden"]), **params})
         estimator.model_ = model
         estimator.n_features_in_ = int(np.prod(options["input_shape"]))
-        columns = (known.preprocess or {}).get("columns", [])
-        if (known.preprocess or {}).get("named"):
-            estimator.feature_names_in_ = np.array([c["name"] for c in columns], dtype=object)
-        estimator._seed = _stored_seed(known.preprocess, estimator.random_state)
-        estimator._restore(known.class_names, (known.preprocess or {}).get("target", {}), path)
+        facts = known.preprocess or {}
+        columns, target = facts.get("columns", []), facts.get("target", {})
+        named = [c["name"] for c in columns if isinstance(c, dict) and "name" in c]
+        if not isinstance(target, dict) or len(named) != len(columns):
+            raise FormatError(f"{path} does not say what its columns and its target are")
+        if facts.get("named"):
+            estimator.feature_names_in_ = np.array(named, dtype=object)
+        estimator._seed = _stored_seed(facts, estimator.random_state)
+        estimator._restore(known.class_names, target, path)
         return estimator
 
     def _trained(
@@ -145,10 +149,10 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
             yield found
 
 
-def _stored_seed(preprocess: dict[str, Any] | None, random_state: Any) -> int:
+def _stored_seed(facts: Mapping[str, Any], random_state: Any) -> int:
     """The seed of a file's draws, unless another is given; older files have none."""
-    stored = (preprocess or {}).get("seed")
-    if random_state is None and isinstance(stored, int) and 0 <= stored < 2**63:
+    stored = facts.get("seed")
+    if random_state is None and type(stored) is int and 0 <= stored < 2**63:
         return stored
     return _seed_from(random_state)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from pocketbayes.errors import FormatError, require_number
 from pocketbayes.estimators.base import BayesEstimator, rows_that_count
 from pocketbayes.estimators.scaling import column_scales, set_output_scales_
+from pocketbayes.layers import describe
 from pocketbayes.prediction import ValuePrediction
 
 
@@ -88,7 +89,9 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
     ) -> None:
         if names:
             raise FormatError(f"{path} holds a classification: use BayesClassifier.load")
-        self._single = bool(target) and "outputs" not in target
+        network = describe(self.model_).network or {"options": {}}
+        one = network["options"].get("num_outputs") == 1
+        self._single = one and bool(target) and "outputs" not in target
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

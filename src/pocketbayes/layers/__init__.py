@@ -54,7 +54,7 @@ from pocketbayes.layers.inputs import (
     tensors_of,
 )
 from pocketbayes.layers.modes import dropout_modules, restored_mode
-from pocketbayes.layers.products import small_products, without_onednn
+from pocketbayes.layers.products import one_thread, small_products, without_onednn
 from pocketbayes.layers.selection import library_type
 
 __all__ = [
@@ -95,6 +95,7 @@ __all__ = [
     "noise_parameters",
     "num_dims",
     "num_examples",
+    "one_thread",
     "owners_of",
     "parts_of",
     "replace_posterior",

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from pocketbayes.posteriors import included_moments, normal_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
-_LARGE = 1 << 18  # numbers, from which the memory that a gradient takes counts
+_LARGE = 1 << 16  # numbers, from which the memory that a gradient takes counts
 
 
 class Conv(NamedTuple):

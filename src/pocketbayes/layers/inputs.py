@@ -96,12 +96,9 @@ def explained_failure(x: Inputs) -> Iterator[None]:
     except (PocketBayesError, torch.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        advice = ". Its weights are float32: convert with .float()" if _is_double(x) else ""
+        wide = any(tensor.dtype == torch.float64 for tensor in tensors_of(x))
+        advice = ". Convert with .float()" if wide and "dtype" in str(error) else ""
         raise DataError(f"the model cannot run on {_shown(x)}: {error}{advice}") from error
-
-
-def _is_double(x: Inputs) -> bool:
-    return any(tensor.dtype == torch.float64 for tensor in tensors_of(x))
 
 
 def _shown(x: Inputs) -> str:

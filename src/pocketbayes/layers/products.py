@@ -25,6 +25,17 @@ def small_products(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Small networks lose more by waiting for another thread than they gain by it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def without_onednn() -> Iterator[None]:
     """The switch is torch's and global: off with the first thread that wants so, on with the last.
 

@@ -1,6 +1,11 @@
 """Each likelihood, and the loss that training minimises (the negative ELBO)."""
 
-from pocketbayes.likelihoods.base import Likelihood, ValueLikelihood, matched_target
+from pocketbayes.likelihoods.base import (
+    CountLikelihood,
+    Likelihood,
+    ValueLikelihood,
+    matched_target,
+)
 from pocketbayes.likelihoods.curvature import curvature_root, directions, require_curvature
 from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
 from pocketbayes.likelihoods.elbo import Objective, kl, total_kl
@@ -17,6 +22,7 @@ from pocketbayes.likelihoods.table import (
 __all__ = [
     "LIKELIHOODS",
     "MASKED",
+    "CountLikelihood",
     "Likelihood",
     "Normal",
     "Objective",

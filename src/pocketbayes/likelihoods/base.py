@@ -56,6 +56,14 @@ class Likelihood(ABC):
         """The learned parameters to begin with, from a first batch."""
         return {}
 
+    @abstractmethod
+    def constant(self, output: Tensor, target: Tensor) -> Tensor:
+        """(1, ...) the best output that is the same for every example, or nearly the best."""
+
+    def num_targets(self, target: Tensor) -> int:
+        """How many of them count."""
+        return target.numel()
+
     def unlearned(self, output: Tensor) -> dict[str, Tensor]:
         """The parameters of a model that has learned none: next to no noise."""
         return {}
@@ -85,6 +93,10 @@ class ValueLikelihood(Likelihood):
         y = self.matched(output, target).to(found.location.dtype)
         score = (y - found.location.detach()).square().mean()
         return -found.log_prob(y).sum() / len(output), score
+
+    def constant(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean of each target."""
+        return self.matched(output, target).float().mean(0, keepdim=True)
 
     def matched(self, output: Tensor, target: Tensor) -> Tensor:
         """The target in the shape of the means."""
@@ -117,6 +129,11 @@ class CountLikelihood(ValueLikelihood):
     """A likelihood of 0, 1, 2, ..."""
 
     is_standardised = False
+
+    def constant(self, output: Tensor, target: Tensor) -> Tensor:
+        """The log of the mean count; where all are 0, as of one half."""
+        total = self.matched(output, target).float().sum(0, keepdim=True)
+        return (total.clamp_min(0.5) / len(target)).log()
 
     def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
         """As of values; NaN if a target is no count."""

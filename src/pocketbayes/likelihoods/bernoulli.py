@@ -23,6 +23,12 @@ class Bernoulli(Likelihood):
         accuracy = ((logits > 0) == (y > 0.5)).to(loss.dtype).mean()
         return torch.where(possible, loss, torch.nan), accuracy
 
+    def constant(self, output: Tensor, target: Tensor) -> Tensor:
+        """The log-odds of each label; where all are alike, as of half an example more."""
+        y = matched_target(output, target).float()
+        there, count = y.sum(0, keepdim=True), len(y)
+        return (there.clamp(0.5, count - 0.5) / count).logit()
+
     def complaint(self, output: Tensor, target: Tensor) -> str | None:
         """The first target that is neither 0 nor 1."""
         wrong = target[(target != 0) & (target != 1)]

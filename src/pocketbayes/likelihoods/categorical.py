@@ -29,6 +29,16 @@ class Categorical(Likelihood):
         right = (logits.argmax(1) == labels).to(loss.dtype).sum()
         return torch.where(valid, loss, math.nan), right / counts.sum().clamp_min(1)
 
+    def constant(self, output: Tensor, target: Tensor) -> Tensor:
+        """The log of each class's frequency."""
+        labels = target[(target >= 0) & (target < output.shape[1])].long()
+        counts = torch.bincount(labels.flatten(), minlength=output.shape[1]).clamp_min(1e-6)
+        return counts.log().view(1, -1, *(1 for _ in output.shape[2:]))
+
+    def num_targets(self, target: Tensor) -> int:
+        """Without those of -100."""
+        return max(1, int((target != MASKED).sum()))
+
     def complaint(self, output: Tensor, target: Tensor) -> str | None:
         """The first label that is no class."""
         return wrong_label(target, output.shape[1])

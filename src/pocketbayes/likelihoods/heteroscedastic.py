@@ -1,9 +1,10 @@
 """Real values whose noise depends on the input: the network gives mean and log-variance."""
 
+import torch
 from torch import Tensor
 
 from pocketbayes.errors import DataError
-from pocketbayes.likelihoods.base import Learned, ValueLikelihood, matched_target
+from pocketbayes.likelihoods.base import Learned, ValueLikelihood, matched_target, spread_of
 from pocketbayes.likelihoods.distributions import Normal, bounded
 
 _MOST_LOG_VARIANCE = 20.0
@@ -22,6 +23,11 @@ class Heteroscedastic(ValueLikelihood):
         """A normal distribution with a std for every example."""
         mean, log_variance = halves(output, dim)
         return Normal(mean, bounded(log_variance, _MOST_LOG_VARIANCE) / 2)
+
+    def constant(self, output: Tensor, target: Tensor) -> Tensor:
+        """Mean and log-variance of each target."""
+        y = self.matched(output, target).float()
+        return torch.cat([y.mean(0, keepdim=True), 2 * spread_of(y)[None].log()], 1)
 
     def matched(self, output: Tensor, target: Tensor) -> Tensor:
         """The target in the shape of the means, half of the output."""

@@ -48,9 +48,9 @@ class Laplace(Method):
         subset: weights that become random: "last-layer" (the Bayesian layer that runs last) or
             "all". With all, and no held-out data to choose the prior by, predictions are far too
             unsure: a diagonal leaves out what keeps the layers together.
-        prior_by: what the prior of each tensor comes from: "validation" (the widest
-            whose predictions for `val_loader` have the least NLL, up to 0.002 nats, over factors
-            on those of most evidence), "evidence" (the
+        prior_by: what the prior of each tensor comes from: "validation" (the least
+            NLL of predictions for `val_loader`, over factors on those of most evidence; of factors
+            up to 1 that differ by less than 0.002 nats the widest), "evidence" (the
             most marginal likelihood: exact for linear regression, but classifiers that know their
             training data by heart come out far too unsure) or "fixed" (as `bayesianize_` set it).
             Default validation if there is a `val_loader`, else evidence.
@@ -106,10 +106,7 @@ class Laplace(Method):
 
         if prior_by != "validation":
             return scale_priors(1.0)
-        factor = best_factor(loss_of)
-        scale_priors(factor)
-        if factor <= 2.0 ** (_POWERS[0] + 1):
-            _warn_of_no_spread()
+        scale_priors(best_factor(loss_of))
         for q in posteriors.values():  # narrowed for the spread alone; the KL wants one that fits
             q.prior_std.copy_(q.best_prior_variance().sqrt())
         return None
@@ -137,19 +134,29 @@ def set_variances_(posterior: Gaussian | Sparse, curvature: Tensor, prior_std: f
 
 
 def best_factor(loss_of: Callable[[float], float]) -> float:
-    """The largest factor as good as that of least loss: of the powers of two and half powers.
+    """The factor of least loss or, where the loss is flat, the widest up to 1 that is as good.
 
-    Where the spread is small the loss is flat, and its minimum would be any of them, or none.
+    Searched are powers of two, then the half powers beside the chosen one. Where the spread is
+    small the loss hardly changes: its minimum would be any of them, or no spread at all.
     """
     losses = {float(power): _or_infinite(loss_of(2.0**power)) for power in _POWERS}
-    largest = _largest_as_good(losses)
-    losses |= {p: _or_infinite(loss_of(2.0**p)) for p in (largest - 0.5, largest + 0.5)}
-    chosen = _largest_as_good(losses)
+    if min(losses.values()) == math.inf:
+        raise DataError("the validation loss is not finite: look for NaN in the validation data")
+    chosen = _widest_as_good(losses)
+    losses |= {p: _or_infinite(loss_of(2.0**p)) for p in (chosen - 0.5, chosen + 0.5)}
+    chosen = _widest_as_good(losses)
     return math.exp2(float(agreed(torch.tensor(chosen, dtype=torch.float64))))
 
 
-def _largest_as_good(losses: dict[float, float]) -> float:
-    return max(power for power, loss in losses.items() if loss <= min(losses.values()) + _AS_GOOD)
+def _widest_as_good(losses: dict[float, float]) -> float:
+    """Up from the power of least loss, as far as no step is worse."""
+    chosen = min(losses, key=lambda power: losses[power])
+    bound = losses[chosen] + _AS_GOOD
+    for power in sorted(p for p in losses if chosen < p <= 0):
+        if losses[power] > bound:
+            break
+        chosen = power
+    return chosen
 
 
 def _or_infinite(loss: float) -> float:
@@ -169,14 +176,6 @@ def _finite(curvature: Tensor, name: str) -> Tensor:
             f"the curvature at {name} is not finite: look for NaN in the inputs or the weights"
         )
     return curvature
-
-
-def _warn_of_no_spread() -> None:
-    warnings.warn(
-        "the validation data want no spread of the weights: predictions will be those of the plain "
-        "network. Are these data that it has not seen? If so, it is as sure as it should be",
-        stacklevel=2,
-    )
 
 
 def _warn_of_evidence(model: nn.Module) -> None:

@@ -113,7 +113,7 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
     tensors = (mean.to(dtype), log_std.to(dtype), prior_std.to(dtype))
-    if torch.compiler.is_compiling() or mean.numel() < _LARGE:
+    if _is_left_to_torch(mean):
         return GaussianKL.forward(*tensors)[0]
     divergence, _ = GaussianKL.apply(*tensors)  # type: ignore[no-untyped-call]
     return cast(Tensor, divergence)
@@ -139,9 +139,15 @@ def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
 
 def square_of_exp(x: Tensor) -> Tensor:
     """exp(x)^2, differentiable."""
-    if torch.compiler.is_compiling() or x.numel() < _LARGE:
+    if _is_left_to_torch(x):
         return _square_of_exp(x)
     return SquareOfExp.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _is_left_to_torch(x: Tensor) -> bool:
+    """Whether torch differentiates by itself: of few numbers faster, of halves worse."""
+    is_half = x.dtype in (torch.float16, torch.bfloat16)
+    return torch.compiler.is_compiling() or (x.numel() < _LARGE and not is_half)
 
 
 def _square_of_exp(x: Tensor) -> Tensor:
@@ -186,7 +192,8 @@ class GaussianKL(torch.autograd.Function):
         log2_ratio = torch.add(-2 * prior_std.log2(), log_std, alpha=2 / log(2))
         sum_of_logs = log2_ratio.sum() * log(2)
         ratio = log2_ratio.exp2_()
-        from_std = (ratio.sum() - ratio.numel() - sum_of_logs).clamp_min(0)
+        from_std = ratio.sum() - ratio.numel() - sum_of_logs
+        from_std = from_std + (from_std.clamp_min(0) - from_std).detach()  # rounding has no slope
         from_mean = torch.dot(mean.flatten(), mean.flatten()) / prior_std.square()
         return (from_std + from_mean) / 2, ratio
 

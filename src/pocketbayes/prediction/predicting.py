@@ -129,7 +129,7 @@ def predict(
 
 def _require_classes(draws: Tensor) -> None:
     """An error for one output of a model that nobody told whether it is a class or a value."""
-    if draws.dim() == 3 and draws.shape[2] == 1:
+    if draws.dim() >= 3 and draws.shape[2] == 1:
         raise DataError(
             "the model has one output, and nothing says what it means: pass likelihood=, "
             '"gaussian" for a value, "poisson" for a count, "bernoulli" for yes or no'
