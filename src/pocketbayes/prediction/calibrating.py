@@ -25,10 +25,11 @@ from pocketbayes.prediction.calibration import (
     value_losses,
     value_scores,
 )
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.draws import drawer, drawing
 from pocketbayes.prediction.evaluation import answered
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
+from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
 from pocketbayes.prediction.scoring import countable
 
@@ -72,13 +73,14 @@ def temperature_(
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     total: Tensor | None = None
+    estimator = chosen_estimator(model, estimator)
     with drawing(model, estimator, generator):
-        passes = networks_to_run(model, num_samples, estimator)
+        draws_for = drawer(model, num_samples, estimator)
         device = next(model.parameters()).device
         for batch in loader:
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
-            draws = draws_of(passes, moved(x, device))
+            draws = draws_for(moved(x, device))
             losses = _losses(draws, y.to(device), chosen, learned_for(model, chosen, draws))
             total = losses if total is None else total + losses
     if total is None:

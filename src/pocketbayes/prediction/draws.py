@@ -1,7 +1,7 @@
 """Draws of a network's output: which network runs, how often, with which noise."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -33,6 +33,16 @@ from pocketbayes.posteriors import (
     repeated_input,
     seed_everything,
 )
+from pocketbayes.prediction.one_pass import ONE_PASS, one_pass_draws, require_head
+
+
+def drawer(model: nn.Module, num_samples: int, estimator: str | None) -> Callable[[Inputs], Tensor]:
+    """From a batch to (S, N, ...) draws of its outputs, where the model is `drawing`."""
+    if estimator == ONE_PASS:
+        require_head(model)
+        return lambda x: one_pass_draws(model, x, num_samples)
+    passes = networks_to_run(model, num_samples, estimator)
+    return lambda x: draws_of(passes, x)
 
 
 def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
@@ -92,8 +102,11 @@ def drawing(
 ) -> Iterator[None]:
     """Where the model draws as it predicts; afterwards its mode is as it was.
 
+    For one pass it is the mean network.
+
     With a generator the global ones are so, too.
     """
+    estimator = "mean" if estimator == ONE_PASS else estimator
     with (
         torch.inference_mode(False),
         torch.no_grad(),
