@@ -1,6 +1,6 @@
 """What a head learns from: features of the mean network beside draws of the whole."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,10 +24,10 @@ from pocketbayes.layers import (
     named_posteriors,
     named_tensors,
     noting,
+    num_known,
     output_rows,
     run,
     set_head,
-    shares_of,
 )
 from pocketbayes.prediction import (
     drawing,
@@ -62,10 +62,10 @@ class Teacher:
         self._num_samples, self._estimator = num_samples, estimator
         self._device = next(model.parameters()).device
         self._head: OnePassHead
-        self.batches = len(loader) if hasattr(loader, "__len__") else 0
+        self.batches = len(loader) if isinstance(loader, Sized) else 0
 
     def begun(self) -> tuple[OnePassHead, Numbers]:
-        """A head at places that suit the network, which has it from now on, and what it begins with."""
+        """A head at places that suit the network, which now has it, and what it begins with."""
         x = next(self._inputs(), None)
         if x is None:
             raise DataError("the loader is empty: it yielded no batch to learn from")
@@ -82,7 +82,8 @@ class Teacher:
             places, ends_there and _is_random(root, places), self._num_samples, by
         )
         set_head(self._model, self._head)
-        hidden = hidden_units(budget, [place.width for place in places], outputs)
+        self.widths = self._head.widths(outputs)
+        hidden = hidden_units(budget, self.widths[:-1], outputs)
         return self._head, first_numbers(
             list(islice(self.lessons(), _FIRST)), self._head, hidden, _read_by(root, places)
         )
@@ -112,7 +113,7 @@ def budget_of(model: nn.Module) -> int:
 def hidden_units(budget: int, widths: list[int], outputs: int) -> int:
     """As many as the bytes allow, between 4 and 64."""
     features, answers = sum(widths) + outputs, 2 * outputs + 1
-    left = budget - _BYTES_BESIDE * features - answers * (len(widths) + 1)
+    left = budget - _BYTES_BESIDE * features - answers * num_known(0, len(widths))
     return min(_MOST_HIDDEN, max(_LEAST_HIDDEN, left // (features + answers)))
 
 
@@ -130,16 +131,14 @@ def first_numbers(
     is_read = torch.cat([is_read.to(device), torch.ones(outputs, dtype=torch.bool, device=device)])
     varies = is_read & (std > 1e-5 * (1 + center.abs()))
     scale = torch.where(varies, 1 / std, 0)
-    widths = [*(place.width for place in head.places), outputs]
     spread_out = torch.randn(hidden, len(center), device=device) / len(center) ** 0.5
     answers, knows = 2 * outputs + 1, float(head.knows_variance)
     return Numbers(
         center.half().float(),
         scale,
-        shares_of(widths, scale),
         spread_out.to(features.dtype),
         features.new_zeros(hidden),
-        features.new_zeros(answers, hidden + len(widths)),
+        features.new_zeros(answers, num_known(hidden, len(head.places))),
         torch.cat([features.new_zeros(1 + outputs), log_variance]),
         features.new_full((outputs,), knows),
     )

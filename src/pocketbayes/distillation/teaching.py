@@ -22,6 +22,7 @@ from pocketbayes.layers import (
     Ensemble,
     Numbers,
     describe,
+    folded,
     forget_calibration,
     head_of,
     home,
@@ -46,7 +47,7 @@ def distill_(
     num_samples: int = 8,
     estimator: str | None = None,
     likelihood: str | None = None,
-    lr: float = 2e-3,
+    lr: float = 1e-2,
     seed: int = 0,
 ) -> Model:
     """Teaches the model to tell from one pass what many draws would say, in place.
@@ -93,7 +94,7 @@ def distill_(
             seed_everything(mixed_seed(seed), device)
             teacher = Teacher(model, loader, num_samples, estimator)
             head, numbers = teacher.begun()
-            _learn_(numbers, loss, _in_epochs(teacher, epochs), lr)
+            _learn_(numbers, teacher, loss, epochs, lr)
             set_head(model, head, stored(numbers))
     except BaseException:
         set_head(model, *before)
@@ -102,18 +103,17 @@ def distill_(
     return model
 
 
-def _learn_(
-    numbers: Numbers, loss: Loss, lessons: Iterator[tuple[float, Lesson]], lr: float
-) -> None:
+def _learn_(numbers: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: float) -> None:
     """Adam on a cosine; center and scale of the features stay."""
-    learned = numbers.learned()
+    learned, widths = numbers.learned(), teacher.widths
     adam = torch.optim.Adam([tensor.requires_grad_() for tensor in learned], lr)
-    with torch.inference_mode(False), torch.enable_grad():
-        for progress, lesson in lessons:
-            for group in adam.param_groups:
-                group["lr"] = lr * (1 + math.cos(math.pi * progress)) / 2
+    for progress, lesson in _in_epochs(teacher, epochs):
+        for group in adam.param_groups:
+            group["lr"] = lr * (1 + math.cos(math.pi * progress)) / 2
+        with torch.inference_mode(False), torch.enable_grad():
             adam.zero_grad()
-            loss(*spread(numbers, *lesson.given), lesson.draws).backward()  # type: ignore[no-untyped-call]
+            found = spread(folded(numbers, widths), *lesson.given)
+            loss(*found, lesson.draws).backward()  # type: ignore[no-untyped-call]
             adam.step()
     if not all(bool(tensor.isfinite().all()) for tensor in learned):
         raise TrainingError(
@@ -140,11 +140,9 @@ def _require_distillable(model: nn.Module, loader: object) -> None:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     if not any(q.is_random for q in posteriors) and not describe(model).keeps_dropout:
         raise PocketBayesError(
-            "nothing in this model is random: all draws are its mean, which predict runs once anyway"
+            "nothing in this model is random: all draws are its mean, which predict runs once"
         )
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
     if isinstance(loader, Iterator):
-        raise DataError(
-            "the loader is an iterator, spent after one pass: pass a DataLoader or a list"
-        )
+        raise DataError("the loader is an iterator, spent after one pass: pass a DataLoader")

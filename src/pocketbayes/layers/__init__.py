@@ -33,6 +33,7 @@ from pocketbayes.layers.description import (
     inference_in_words,
     is_description,
     leave_noise_to_loss,
+    narrow_head,
     noise_log_std,
     noise_parameters,
     set_description,
@@ -57,26 +58,26 @@ from pocketbayes.layers.inputs import (
     tensors_of,
 )
 from pocketbayes.layers.modes import dropout_modules, restored_mode
-from pocketbayes.layers.noting import (
-    HeadInputs,
-    as_rows,
-    head_inputs,
-    like_output,
-    narrow_head_,
-    noting,
-    output_rows,
-)
 from pocketbayes.layers.one_pass import (
     PREFIX,
     Numbers,
     OnePassHead,
     Place,
-    shares_of,
+    folded,
+    num_known,
     spread,
     stored,
     tensors_at,
 )
 from pocketbayes.layers.products import small_products, without_onednn
+from pocketbayes.layers.reading import (
+    HeadInputs,
+    as_rows,
+    head_inputs,
+    like_output,
+    noting,
+    output_rows,
+)
 from pocketbayes.layers.selection import library_type
 
 __all__ = [
@@ -107,6 +108,7 @@ __all__ = [
     "dropout_modules",
     "estimator_of",
     "explained_failure",
+    "folded",
     "forget_calibration",
     "forget_head",
     "has_description",
@@ -123,12 +125,13 @@ __all__ = [
     "moved",
     "named_posteriors",
     "named_tensors",
-    "narrow_head_",
+    "narrow_head",
     "noise_log_std",
     "noise_parameters",
     "noting",
     "num_dims",
     "num_examples",
+    "num_known",
     "output_rows",
     "owners_of",
     "parts_of",
@@ -141,7 +144,6 @@ __all__ = [
     "set_description",
     "set_estimator",
     "set_head",
-    "shares_of",
     "small_products",
     "spread",
     "stored",

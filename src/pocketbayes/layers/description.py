@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.bayesian import estimator_of, set_estimator
-from pocketbayes.layers.noting import attach_head, detach_head, fill_head, head_at
-from pocketbayes.layers.one_pass import PREFIX, OnePassHead
+from pocketbayes.layers.one_pass import PREFIX, OnePassHead, narrowed, tensors_at
+from pocketbayes.layers.reading import attach_head, detach_head, fill_head, head_at
 
 NOISE = "noise_log_std"
 # What likelihoods learn beside the weights: one number per target, each on a log scale.
@@ -173,6 +173,13 @@ def set_head(
         update_description(model, one_pass=None if head is None else head.facts())
 
 
+def narrow_head(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
+    """Keeps only some channels at the head's places of these names, by a mask for each."""
+    root, head = home(model), head_of(model)
+    if head is not None:
+        set_head(model, *narrowed(head, tensors_at(root), kept))
+
+
 def forget_head(model: nn.Module) -> None:
     """Drops the head, since it knows nothing of what the weights become."""
     if head_of(model) is not None:
@@ -246,8 +253,9 @@ def _read_head(
     if description.one_pass is None:
         detach_head(module)
         return
-    found = {name: state.get(f"{prefix}{PREFIX}{name}") for name in OnePassHead.names}
-    if all(isinstance(tensor, Tensor) for tensor in found.values()):
+    keys = {name: f"{prefix}{PREFIX}{name}" for name in OnePassHead.names}
+    found = {name: state[key] for name, key in keys.items() if key in state}
+    if len(found) == len(keys):
         device = next(module.parameters()).device
         attach_head(module, OnePassHead.from_facts(description.one_pass))
         fill_head(module, {n: torch.empty_like(t, device=device) for n, t in found.items()})

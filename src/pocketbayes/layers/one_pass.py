@@ -15,7 +15,7 @@ from pocketbayes.errors import PocketBayesError
 
 PREFIX = "one_pass_"  # of the names of its buffers
 _OFF, _STEPS_PER_OCTAVE = -128, 8
-_FARTHEST = 30.0  # stds from its mean that a feature counts as, at most
+_MOST_HIDDEN, _LEAST_SQUARE = 50.0, 1e-12
 _MOST_LOG = 20.0  # of a factor on the outputs, and of a variance, either way
 
 
@@ -28,14 +28,10 @@ class Place(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What a head has learned; F features and outputs, H hidden units, J places, K outputs.
-
-    `share` is (F, J), the weight of each feature in the distance of its place.
-    """
+    """What a head has learned; F features (outputs among them), H hidden units, K outputs."""
 
     center: Tensor
     scale: Tensor
-    share: Tensor
     inner: Tensor
     inner_bias: Tensor
     outer: Tensor
@@ -43,41 +39,88 @@ class Numbers(NamedTuple):
     slope: Tensor
 
     def learned(self) -> tuple[Tensor, ...]:
-        """All but center, scale and share, which the data give."""
-        return self[3:]
+        """All but center and scale, which the data give."""
+        return self[2:]
+
+
+class Folded(NamedTuple):
+    """The same, such that features need not be centred and scaled: see `folded`."""
+
+    linear: Tensor
+    squares: Tensor
+    bias: Tensor
+    inner_bias: Tensor
+    outer: Tensor
+    outer_bias: Tensor
+    slope: Tensor
+    unit: Tensor
 
 
 def spread(
-    numbers: Numbers, features: Tensor, outputs: Tensor, last_variance: Tensor | None
+    head: Folded, features: Tensor, outputs: Tensor, last_variance: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the outputs (rows, K) over draws, from features and outputs (rows, F).
+    """Mean and variance of the outputs (rows, K) over draws, from features and outputs.
 
-    z = (features - center) scale, d_j = log(1 + mean of z^2 at place j): how far from the data;
-    (t, u, s) = outer [tanh(inner z + b), d] + b',
-    mean = outputs exp(-t) + u / scale of the outputs, variance = exp(s) last_variance^slope,
+    With z = (features - center) scale, mean 0 and variance 1 on training data, at each place j
+
+        d_j = log(1 + mean z^2), how far from the data; r_j = log mean features^2,
+        h = relu(inner z + b); e = the entropy of softmax(outputs),
+        (t, u, s) = outer [h, d, r, e] + b',
+        mean = outputs exp(-t) + u std(outputs), variance = exp(s) last_variance^slope,
+
     where last_variance is that of a last layer of random weights on the mean network's features.
     """
-    z = ((features - numbers.center) * numbers.scale).clamp_(-_FARTHEST, _FARTHEST)
-    far = (z.square() @ numbers.share).log1p_()
-    hidden = F.linear(z, numbers.inner, numbers.inner_bias).tanh_()
-    found = F.linear(torch.cat([hidden, far], 1), numbers.outer, numbers.outer_bias)
+    hidden = len(head.inner_bias)
+    linear = F.linear(features, head.linear)
+    squares = F.linear(features.square(), head.squares, head.bias)
+    squares[:, : linear.shape[1] - hidden] += linear[:, hidden:]
+    inner = (linear[:, :hidden] + head.inner_bias).clamp(0, _MOST_HIDDEN)
+    entropy = torch.special.entr(outputs.softmax(1)).sum(1, keepdim=True)
+    known = torch.cat([inner, squares.clamp_min(_LEAST_SQUARE).log(), entropy], 1)
+    found = F.linear(known, head.outer, head.outer_bias)
     wide = outputs.shape[1]
-    log_factor, shift, log_variance = found.split([1, wide, wide], 1)
-    unit = numbers.scale[-wide:]
+    log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
     mean = outputs * log_factor.clamp(-_MOST_LOG, _MOST_LOG).neg().exp()
-    mean = mean + shift / torch.where(unit > 0, unit, 1)
     if last_variance is not None:
-        log_variance = torch.addcmul(log_variance, numbers.slope, last_variance.log())
-    return mean, log_variance.clamp(-_MOST_LOG, _MOST_LOG).exp()
+        log_variance = torch.addcmul(log_variance, last_variance.log(), head.slope)
+    variance = log_variance.clamp(-_MOST_LOG, _MOST_LOG).exp()
+    return torch.addcmul(mean, shift, head.unit), variance
 
 
-def shares_of(widths: Sequence[int], scale: Tensor) -> Tensor:
-    """(F, J): 1 / (features of a place that vary), for each of its features; else 0."""
-    number = torch.arange(len(widths), device=scale.device)
-    sizes = torch.tensor(widths, device=scale.device)
-    member = torch.repeat_interleave(number, sizes).unsqueeze(1) == number
-    varying = (member & (scale > 0).unsqueeze(1)).to(scale.dtype)
-    return varying / varying.sum(0).clamp_min(1)
+def folded(numbers: Numbers, widths: Sequence[int]) -> Folded:
+    """1 + mean z^2 of each place as a linear function of features and their squares, and so on.
+
+    With w_i = scale_i^2 / (varying features of its place), it is
+    1 + sum w_i center_i^2 - sum 2 w_i center_i x_i + sum w_i x_i^2.
+    """
+    center, scale = numbers.center, numbers.scale
+    member = _members(widths, scale)
+    varying = member * (scale > 0)
+    weights = varying / varying.sum(1, keepdim=True).clamp_min(1) * scale.square()
+    sizes = member[:-1] / member[:-1].sum(1, keepdim=True).clamp_min(1)
+    inner = numbers.inner * scale
+    return Folded(
+        linear=torch.cat([inner, -2 * weights * center]),
+        squares=torch.cat([weights, sizes]),
+        bias=torch.cat([1 + weights @ center.square(), center.new_zeros(len(sizes))]),
+        inner_bias=numbers.inner_bias - inner @ center,
+        outer=numbers.outer,
+        outer_bias=numbers.outer_bias,
+        slope=numbers.slope,
+        unit=torch.where(scale > 0, 1 / scale, 1)[-widths[-1] :],
+    )
+
+
+def num_known(hidden: int, places: int) -> int:
+    """Numbers that the answers are linear in: hidden units, distances, sizes, an entropy."""
+    return hidden + (places + 1) + places + 1
+
+
+def _members(widths: Sequence[int], like: Tensor) -> Tensor:
+    """(places, F): 1 for each feature of a place, else 0."""
+    number = torch.arange(len(widths), device=like.device)
+    place = torch.repeat_interleave(number, torch.tensor(widths, device=like.device))
+    return (place == number.unsqueeze(1)).to(like.dtype)
 
 
 class OnePassHead:
@@ -97,7 +140,7 @@ class OnePassHead:
         self.places = tuple(places)
         self.knows_variance = knows_variance
         self.taught_by = {"draws": draws, "estimator": estimator}
-        self._known: tuple[Tensor, int, Numbers] | None = None
+        self._known: tuple[Tensor, int, Folded] | None = None
 
     def facts(self) -> dict[str, Any]:
         """What its tensors do not tell, as JSON has it."""
@@ -117,7 +160,7 @@ class OnePassHead:
             raise PocketBayesError("the one-pass head has tensors of no known shape")
         hidden, outputs = found["inner_rows"][0], found["slope"][0]
         features = sum(place.width for place in self.places) + outputs
-        answers, known = 2 * outputs + 1, hidden + len(self.places) + 1
+        answers, known = 2 * outputs + 1, num_known(hidden, len(self.places))
         wanted = (
             (features,), (features,), (hidden, features), (hidden,), (hidden,),
             (answers, known), (answers,), (answers,), (outputs,),
@@ -128,13 +171,18 @@ class OnePassHead:
                     f"the one-pass head's {name} is {found[name]}; its places need {shape}"
                 )
 
-    def numbers(self, root: nn.Module) -> Numbers:
+    def widths(self, outputs: int) -> list[int]:
+        """Of all features: channels of the places, and outputs."""
+        return [*(place.width for place in self.places), outputs]
+
+    def ready(self, root: nn.Module) -> Folded:
         """What the network's buffers hold, in float32; kept until these change."""
         mark = root._buffers[PREFIX + "center"]
         assert mark is not None
         known = self._known
         if known is None or known[0] is not mark or known[1] != mark._version:
-            known = mark, mark._version, numbers_in(tensors_at(root), self.places)
+            numbers = numbers_in(tensors_at(root))
+            known = mark, mark._version, folded(numbers, self.widths(len(numbers.slope)))
             self._known = known
         return known[2]
 
@@ -145,17 +193,16 @@ def tensors_at(root: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def numbers_in(tensors: Mapping[str, Tensor], places: Sequence[Place]) -> Numbers:
+def numbers_in(tensors: Mapping[str, Tensor]) -> Numbers:
     """What a head calculates with, from what is stored."""
     kept = {name: tensor.float() for name, tensor in tensors.items()}
     code = kept["log_scale"]
     scale = torch.where(code == _OFF, 0.0, (code / _STEPS_PER_OCTAVE).exp2())
-    widths = [*(place.width for place in places), len(kept["slope"])]
     inner, outer = (
         kept[f"{name}_rows"] * kept[f"{name}_scale"].unsqueeze(1) for name in ("inner", "outer")
     )
     return Numbers(
-        kept["center"], scale, shares_of(widths, scale), inner, kept["inner_bias"],
+        kept["center"], scale, inner, kept["inner_bias"],
         outer, kept["outer_bias"], kept["slope"],
     )  # fmt: skip
 
@@ -178,3 +225,19 @@ def rounded_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     scale = (rows.abs().amax(1) / 127).half()
     safe = torch.where(scale > 0, scale, 1).float()
     return (rows / safe.unsqueeze(1)).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def narrowed(
+    head: OnePassHead, tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]
+) -> tuple[OnePassHead, dict[str, Tensor]]:
+    """The head with some of the channels at places of these names, by a mask for each."""
+    places, masks = [], []
+    for place in head.places:
+        mask = kept.get(place.name)
+        masks.append(torch.ones(place.width, dtype=torch.bool) if mask is None else mask.cpu())
+        places.append(place._replace(width=int(masks[-1].sum())))
+    masks.append(torch.ones(len(tensors["slope"]), dtype=torch.bool))
+    stays = torch.cat(masks).to(tensors["center"].device)
+    cut = {name: tensors[name][stays] for name in ("center", "log_scale")}
+    cut["inner_rows"] = tensors["inner_rows"][:, stays]
+    return OnePassHead.from_facts(head.facts() | {"places": places}), {**tensors, **cut}

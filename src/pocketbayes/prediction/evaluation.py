@@ -13,6 +13,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of
 from pocketbayes.prediction import metrics
+from pocketbayes.prediction.draws import predictive_of
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
@@ -159,7 +160,7 @@ def answered(
         outside = predict(model, ood_loader, num_samples, **options)
     likelihood = likelihood_of(model, options.get("likelihood")).name
     seconds = time.perf_counter() - begin
-    estimator = predictions[0].estimator
+    estimator = predictive_of(model, options.get("estimator"))
     return Answers(predictions, targets, outside, estimator, seconds, likelihood)
 
 

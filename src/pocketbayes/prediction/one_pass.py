@@ -43,15 +43,15 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
     with noting() as notes, explained_failure(x):
         output = run(model, mapped(torch.clone, x))
     root = home(model)
-    numbers = head.numbers(root)
+    ready = head.ready(root)
     with _full_precision(output.device.type):
         given = head_inputs(root, head, notes, output)
-        if given.features.shape[1] != len(numbers.center):
+        if given.features.shape[1] != ready.linear.shape[1]:
             raise PocketBayesError(
-                f"the one-pass head was taught {len(numbers.center)} features, but there are "
+                f"the one-pass head was taught {ready.linear.shape[1]} features, but there are "
                 f"{given.features.shape[1]}: the model has changed, so call distill_ again"
             )
-        mean, variance = spread(numbers, *given)
+        mean, variance = spread(ready, *given)
     return like_output(mean, output), like_output(variance, output)
 
 

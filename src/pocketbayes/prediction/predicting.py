@@ -9,21 +9,18 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import (
-    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
-    estimator_of,
     mapped,
     moved,
-    named_posteriors,
     named_tensors,
     num_examples,
     require_module,
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import drawer, drawing
+from pocketbayes.prediction.draws import PREDICTIVES, drawing, drawn_by, predictive_of
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
     examples_at_once,
@@ -32,7 +29,7 @@ from pocketbayes.prediction.inputs import (
     lacks_batch,
     whole_inputs,
 )
-from pocketbayes.prediction.one_pass import ONE_PASS, chosen_estimator
+from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
 from pocketbayes.prediction.summaries import joined, summarised
 
@@ -103,7 +100,7 @@ def predict(
     require_choice(average, "average", AVERAGES)
     chosen = likelihood_of(model, likelihood)
     if estimator is not None:
-        require_choice(estimator, "estimator", (*ESTIMATORS, ONE_PASS))
+        require_choice(estimator, "estimator", PREDICTIVES)
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     device, dtype = next(model.parameters()).device, float_dtype(model)
@@ -114,7 +111,7 @@ def predict(
     estimator = chosen_estimator(model, estimator)
     rows = 0
     with drawing(model, estimator, generator):
-        draws_for = drawer(model, num_samples, estimator)
+        draws_for = drawn_by(model, num_samples, estimator)
         for batch in batches:
             require_finite(named_tensors(batch), "the data", rows)
             rows += num_examples(batch)
@@ -129,13 +126,6 @@ def predict(
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
     by = predictive_of(model, estimator)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
-
-
-def predictive_of(model: nn.Module, chosen: str | None) -> str:
-    """How draws are made, as chosen or by itself; "none" if no weight is random."""
-    chosen = chosen_estimator(model, chosen)
-    random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    return chosen or (estimator_of(model) if random else "none")
 
 
 def _batches(

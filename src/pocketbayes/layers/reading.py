@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError
 from pocketbayes.layers.bayesian import LinearLayer
-from pocketbayes.layers.one_pass import PREFIX, OnePassHead, Place, tensors_at
+from pocketbayes.layers.one_pass import PREFIX, OnePassHead, Place
 
 _KEY = "_pocketbayes_head"
 
@@ -75,24 +75,6 @@ def fill_head(root: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     head.require_shapes({name: tensor.shape for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         root.register_buffer(PREFIX + name, tensor.detach())
-
-
-def narrow_head_(root: nn.Module, kept: Mapping[str, Tensor]) -> None:
-    """Keeps only some channels at places of these names, by a mask for each."""
-    head = head_at(root)
-    if head is None:
-        return
-    tensors, places, masks = tensors_at(root), [], []
-    for place in head.places:
-        mask = kept.get(place.name)
-        masks.append(torch.ones(place.width, dtype=torch.bool) if mask is None else mask.cpu())
-        places.append(place._replace(width=int(masks[-1].sum())))
-    masks.append(torch.ones(len(tensors["slope"]), dtype=torch.bool))
-    stays = torch.cat(masks).to(tensors["center"].device)
-    cut = {name: tensors[name][stays] for name in ("center", "log_scale")}
-    cut["inner_rows"] = tensors["inner_rows"][:, stays]
-    attach_head(root, OnePassHead.from_facts(head.facts() | {"places": places}))
-    fill_head(root, tensors | cut)
 
 
 def head_at(root: nn.Module) -> OnePassHead | None:
