@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pocketbayes.distillation.lessons import Lesson, Teacher
-from pocketbayes.distillation.losses import Loss, loss_for
+from pocketbayes.distillation.losses import loss_for
 from pocketbayes.errors import (
     DataError,
     PocketBayesError,
@@ -33,7 +33,7 @@ from pocketbayes.layers import (
     stored,
     tensors_at,
 )
-from pocketbayes.likelihoods import likelihood_of
+from pocketbayes.likelihoods import Likelihood, likelihood_of
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -86,7 +86,7 @@ def distill_(
     require_number(lr, "lr", above=0)
     if estimator is not None:
         require_choice(estimator, "estimator", [name for name in ESTIMATORS if name != "mean"])
-    loss = loss_for(likelihood_of(model, likelihood))
+    chosen = likelihood_of(model, likelihood)
     device = next(model.parameters()).device
     before = head_of(model), tensors_at(home(model))
     try:
@@ -94,7 +94,7 @@ def distill_(
             seed_everything(mixed_seed(seed), device)
             teacher = Teacher(model, loader, num_samples, estimator)
             head, numbers = teacher.begun()
-            _learn_(numbers, teacher, loss, epochs, lr)
+            _learn_(numbers, teacher, chosen, epochs, lr)
             set_head(model, head, stored(numbers))
     except BaseException:
         set_head(model, *before)
@@ -103,9 +103,16 @@ def distill_(
     return model
 
 
-def _learn_(numbers: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: float) -> None:
-    """Adam on a cosine; center and scale of the features stay."""
-    learned, widths = numbers.learned(), teacher.widths
+def _learn_(
+    numbers: Numbers, teacher: Teacher, likelihood: Likelihood, epochs: int, lr: float
+) -> None:
+    """Adam on a cosine; center and scale of the features stay.
+
+    Logits are divided by a factor, values shifted. On inputs from elsewhere, shifts of logits
+    took the predictive away from that of draws (digits: by four times as much as no head at all).
+    """
+    learned, widths, loss = numbers.learned(), teacher.widths, loss_for(likelihood)
+    idle = slice(0, 1) if likelihood.kind == "values" else slice(1, 1 + widths[-1])
     adam = torch.optim.Adam([tensor.requires_grad_() for tensor in learned], lr)
     for progress, lesson in _in_epochs(teacher, epochs):
         for group in adam.param_groups:
@@ -114,6 +121,8 @@ def _learn_(numbers: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: flo
             adam.zero_grad()
             found = spread(folded(numbers, widths), *lesson.given)
             loss(*found, lesson.draws).backward()  # type: ignore[no-untyped-call]
+            for tensor in (numbers.outer, numbers.outer_bias):
+                tensor.grad[idle] = 0  # type: ignore[index]
             adam.step()
     if not all(bool(tensor.isfinite().all()) for tensor in learned):
         raise TrainingError(
