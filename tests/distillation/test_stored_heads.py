@@ -74,7 +74,8 @@ def test_copies_pickles_and_state_dicts_have_the_head():
     bare = pb.bayesianize_(build_network("mlp", **OPTIONS), estimator="weight")
     state = bare.state_dict()
     fresh.load_state_dict(state)
-    assert head_of(fresh) is None and pb.predict(fresh, inputs()).estimator == "weight"
+    assert head_of(fresh) is None
+    assert pb.predict(fresh, inputs()).estimator == "weight"
 
 
 def test_a_second_head_replaces_the_first():
@@ -127,7 +128,8 @@ def test_what_changes_weights_drops_the_head(change):
     model = distilled()
     with pytest.warns(UserWarning, match="one-pass head was dropped"):
         changes()[change](model)
-    assert head_of(model) is None and describe(model).one_pass is None
+    assert head_of(model) is None
+    assert describe(model).one_pass is None
     assert not any(module._forward_pre_hooks for module in model.modules())
     assert not any(name.startswith("one_pass_") for name in model.state_dict())
     assert pb.predict(model, inputs()).estimator != "one_pass"
@@ -150,7 +152,8 @@ GOOD = {"places": [["hidden1", 0, 6]], "last_variance": True, "draws": 8, "estim
 @pytest.mark.parametrize(
     "wrong",
     [
-        7, {}, GOOD | {"more": 1}, GOOD | {"places": "hidden1"}, GOOD | {"places": [["hidden1", 0]]},
+        7, {}, GOOD | {"more": 1}, GOOD | {"places": "hidden1"},
+        GOOD | {"places": [["hidden1", 0]]},
         GOOD | {"places": [["hidden1", -1, 6]]}, GOOD | {"places": [[1, 0, 6]]},
         GOOD | {"places": [["hidden1", 0, 0]]}, GOOD | {"last_variance": 1}, GOOD | {"draws": 0},
         GOOD | {"places": []}, GOOD | {"estimator": "exec"},

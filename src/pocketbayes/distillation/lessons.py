@@ -33,6 +33,7 @@ from pocketbayes.prediction import (
     drawing,
     draws_of,
     float_dtype,
+    full_precision,
     input_batches,
     networks_to_run,
     require_finite,
@@ -93,7 +94,8 @@ class Teacher:
         for x in self._inputs():
             with drawing(self._model, "mean", None), noting() as notes, explained_failure(x):
                 output = run(self._model, x)
-                given = head_inputs(home(self._model), self._head, notes, output)
+                with full_precision(self._device.type):
+                    given = head_inputs(home(self._model), self._head, notes, output)
             with drawing(self._model, self._estimator, None):
                 passes = networks_to_run(self._model, self._num_samples, self._estimator)
                 draws = torch.stack([output_rows(draw) for draw in draws_of(passes, x)])

@@ -35,6 +35,7 @@ from pocketbayes.layers import (
 )
 from pocketbayes.likelihoods import Likelihood, likelihood_of
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
+from pocketbayes.prediction import full_precision
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -117,7 +118,8 @@ def _learn_(
     for progress, lesson in _in_epochs(teacher, epochs):
         for group in adam.param_groups:
             group["lr"] = lr * (1 + math.cos(math.pi * progress)) / 2
-        with torch.inference_mode(False), torch.enable_grad():
+        off = full_precision(lesson.draws.device.type)
+        with torch.inference_mode(False), torch.enable_grad(), off:
             adam.zero_grad()
             found = spread(folded(numbers, widths), *lesson.given)
             loss(*found, lesson.draws).backward()  # type: ignore[no-untyped-call]

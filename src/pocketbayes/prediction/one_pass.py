@@ -44,7 +44,7 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
         output = run(model, mapped(torch.clone, x))
     root = home(model)
     ready = head.ready(root)
-    with _full_precision(output.device.type):
+    with full_precision(output.device.type):
         given = head_inputs(root, head, notes, output)
         if given.features.shape[1] != ready.linear.shape[1]:
             raise PocketBayesError(
@@ -65,7 +65,8 @@ def require_head(model: nn.Module) -> OnePassHead:
     return head
 
 
-def _full_precision(device: str) -> AbstractContextManager[object]:
+def full_precision(device: str) -> AbstractContextManager[object]:
+    """Where autocast, which would round a head's numbers, is off."""
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
