@@ -111,7 +111,7 @@ def test_the_folded_head_is_its_formula():
     entropy = torch.special.entr(out.softmax(1)).sum(1)
     known = [*relu.T, *(d.log1p() for d in inside), *sizes, entropy]
     found = torch.stack(known, 1) @ numbers.outer.T + numbers.outer_bias
-    mean = out * (-found[:, :1]).exp() + found[:, 1:5] / scale[-outputs:]
+    mean = out * found[:, :1].exp() + found[:, 1:5] / scale[-outputs:]
     variance = found[:, 5:].exp() * last**numbers.slope
     torch.testing.assert_close(
         spread(folded(numbers, widths), features, out, last), (mean, variance)

@@ -16,7 +16,7 @@ from pocketbayes.errors import PocketBayesError
 PREFIX = "one_pass_"  # of the names of its buffers
 _OFF, _STEPS_PER_OCTAVE = -128, 8
 _MOST_HIDDEN, _LEAST_SQUARE = 50.0, 1e-12
-_MOST_LOG = 20.0  # of a factor on the outputs, and of a variance, either way
+_MOST_LOG = 20.0  # of a factor on outputs or variances, either way
 
 
 class Place(NamedTuple):
@@ -47,9 +47,8 @@ class Folded(NamedTuple):
     """The same, such that features need not be centred and scaled: see `folded`."""
 
     linear: Tensor
-    squares: Tensor
     bias: Tensor
-    inner_bias: Tensor
+    squares: Tensor
     outer: Tensor
     outer_bias: Tensor
     slope: Tensor
@@ -66,25 +65,22 @@ def spread(
         d_j = log(1 + mean z^2), how far from the data; r_j = log mean features^2,
         h = relu(inner z + b); e = the entropy of softmax(outputs),
         (t, u, s) = outer [h, d, r, e] + b',
-        mean = outputs exp(-t) + u std(outputs), variance = exp(s) last_variance^slope,
+        mean = outputs exp(t) + u std(outputs), variance = exp(s) last_variance^slope,
 
     where last_variance is that of a last layer of random weights on the mean network's features.
     """
-    hidden = len(head.inner_bias)
-    linear = F.linear(features, head.linear)
-    squares = F.linear(features.square(), head.squares, head.bias)
-    squares[:, : linear.shape[1] - hidden] += linear[:, hidden:]
-    inner = (linear[:, :hidden] + head.inner_bias).clamp(0, _MOST_HIDDEN)
+    wide, of_squares = outputs.shape[1], head.squares.shape[1]
+    first = F.linear(features, head.linear, head.bias)
+    inner, squares = torch.split(first, [first.shape[1] - of_squares, of_squares], 1)
+    squares = torch.addmm(squares, features.square(), head.squares)
     entropy = torch.special.entr(outputs.softmax(1)).sum(1, keepdim=True)
-    known = torch.cat([inner, squares.clamp_min(_LEAST_SQUARE).log(), entropy], 1)
-    found = F.linear(known, head.outer, head.outer_bias)
-    wide = outputs.shape[1]
+    sizes = squares.clamp_min(_LEAST_SQUARE).log()
+    known = torch.cat([inner.clamp(0, _MOST_HIDDEN), sizes, entropy], 1)
+    found = F.linear(known, head.outer, head.outer_bias).clamp(-_MOST_LOG, _MOST_LOG)
     log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
-    mean = outputs * log_factor.clamp(-_MOST_LOG, _MOST_LOG).neg().exp()
-    if last_variance is not None:
-        log_variance = torch.addcmul(log_variance, last_variance.log(), head.slope)
-    variance = log_variance.clamp(-_MOST_LOG, _MOST_LOG).exp()
-    return torch.addcmul(mean, shift, head.unit), variance
+    mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
+    variance = log_variance.exp()
+    return mean, variance if last_variance is None else variance * last_variance**head.slope
 
 
 def folded(numbers: Numbers, widths: Sequence[int]) -> Folded:
@@ -98,12 +94,12 @@ def folded(numbers: Numbers, widths: Sequence[int]) -> Folded:
     varying = member * (scale > 0)
     weights = varying / varying.sum(1, keepdim=True).clamp_min(1) * scale.square()
     sizes = member[:-1] / member[:-1].sum(1, keepdim=True).clamp_min(1)
-    inner = numbers.inner * scale
+    inner, none = numbers.inner * scale, torch.zeros_like(sizes)
+    constant = 1 + weights @ center.square()
     return Folded(
-        linear=torch.cat([inner, -2 * weights * center]),
-        squares=torch.cat([weights, sizes]),
-        bias=torch.cat([1 + weights @ center.square(), center.new_zeros(len(sizes))]),
-        inner_bias=numbers.inner_bias - inner @ center,
+        linear=torch.cat([inner, -2 * weights * center, none]),
+        bias=torch.cat([numbers.inner_bias - inner @ center, constant, none[:, 0]]),
+        squares=torch.cat([weights, sizes]).T.contiguous(),
         outer=numbers.outer,
         outer_bias=numbers.outer_bias,
         slope=numbers.slope,
@@ -141,6 +137,7 @@ class OnePassHead:
         self.knows_variance = knows_variance
         self.taught_by = {"draws": draws, "estimator": estimator}
         self._known: tuple[Tensor, int, Folded] | None = None
+        self.of_last: tuple[tuple[Any, ...], dict[str, Tensor]] | None = None
 
     def facts(self) -> dict[str, Any]:
         """What its tensors do not tell, as JSON has it."""

@@ -101,15 +101,26 @@ def as_rows(x: Tensor, place: Place, layer: nn.Module, positions: torch.Size) ->
     return pooled
 
 
-def last_variance_of(layer: nn.Module, rows: Tensor) -> Tensor | None:
+def last_variance_of(head: OnePassHead, layer: nn.Module, rows: Tensor) -> Tensor | None:
     """Var of (w x + b) for each row x, of a linear layer with random weights."""
     if not isinstance(layer, LinearLayer) or not isinstance(layer, nn.Linear):
         return None
-    variances = {name: layer.posterior(name).moments()[1] for name in layer.posteriors}
+    variances = _variances(head, layer)
     if "weight" not in variances:
         return None
     found = F.linear(rows.square(), variances["weight"], variances.get("bias"))
     return found.clamp_min(torch.finfo(found.dtype).tiny)
+
+
+def _variances(head: OnePassHead, layer: LinearLayer) -> dict[str, Tensor]:
+    """Of weight and bias in float32, kept while the parameters of the posteriors stay."""
+    own = [p for q in layer.posteriors.values() for p in q._parameters.values() if p is not None]
+    key = tuple((id(p), p._version, p.device, p.dtype) for p in own)
+    known = head.of_last
+    if known is None or known[0] != key or not own:
+        found = {n: layer.posterior(n).moments()[1].detach().float() for n in layer.posteriors}
+        known = head.of_last = key, found
+    return known[1]
 
 
 class HeadInputs(NamedTuple):
@@ -134,7 +145,7 @@ def head_inputs(
         as_rows(notes[i].detach(), place, layer, positions).to(outputs.dtype)
         for i, (place, layer) in enumerate(zip(head.places, layers, strict=True))
     ]
-    last = last_variance_of(layers[-1], rows[-1]) if head.knows_variance else None
+    last = last_variance_of(head, layers[-1], rows[-1]) if head.knows_variance else None
     return HeadInputs(torch.cat([*rows, outputs], 1), outputs, last)
 
 
