@@ -115,7 +115,8 @@ def num_known(hidden: int, places: int) -> int:
 def _members(widths: Sequence[int], like: Tensor) -> Tensor:
     """(places, F): 1 for each feature of a place, else 0."""
     number = torch.arange(len(widths), device=like.device)
-    place = torch.repeat_interleave(number, torch.tensor(widths, device=like.device))
+    sizes = torch.tensor(widths, device=like.device)
+    place = torch.repeat_interleave(number, sizes, output_size=sum(widths))  # no wait for a GPU
     return (place == number.unsqueeze(1)).to(like.dtype)
 
 
