@@ -1,7 +1,7 @@
 """Draws of a network's output: which network runs, how often, with which noise."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -9,11 +9,13 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import (
+    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
     drawing_by,
     dropout_modules,
+    estimator_of,
     explained_failure,
     mapped,
     members_of,
@@ -33,6 +35,32 @@ from pocketbayes.posteriors import (
     repeated_input,
     seed_everything,
 )
+from pocketbayes.prediction.one_pass import (
+    ONE_PASS,
+    chosen_estimator,
+    one_pass_draws,
+    require_head,
+)
+
+PREDICTIVES = (*ESTIMATORS, ONE_PASS)
+
+
+def drawn_by(
+    model: nn.Module, num_samples: int, estimator: str | None
+) -> Callable[[Inputs], Tensor]:
+    """How (S, N, ...) outputs are made of a batch; to be called inside of `drawing`."""
+    if estimator == ONE_PASS:
+        require_head(model)
+        return lambda x: one_pass_draws(model, x, num_samples)
+    passes = networks_to_run(model, num_samples, estimator)
+    return lambda x: draws_of(passes, x)
+
+
+def predictive_of(model: nn.Module, chosen: str | None) -> str:
+    """How draws are made, as chosen or by itself; "none" if no weight is random."""
+    chosen = chosen_estimator(model, chosen)
+    random = any(posterior.is_random for _, posterior in named_posteriors(model))
+    return chosen or (estimator_of(model) if random else "none")
 
 
 def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
@@ -92,8 +120,11 @@ def drawing(
 ) -> Iterator[None]:
     """Where the model draws as it predicts; afterwards its mode is as it was.
 
+    For one pass it is the mean network.
+
     With a generator the global ones are so, too.
     """
+    estimator = "mean" if estimator == ONE_PASS else estimator
     with (
         torch.inference_mode(False),
         torch.no_grad(),
