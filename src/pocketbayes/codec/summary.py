@@ -61,6 +61,7 @@ class FileSummary:
         decay_std: std of the prior that weight decay put on the means, which `kl` counts.
         temperature: what `temperature_` found.
         conformal: what `conformal` found: level, threshold, and on how many examples.
+        moments_factor: what `calibrate_moments_` found.
         sections: the stored arrays.
     """
 
@@ -86,6 +87,7 @@ class FileSummary:
     decay_std: float | None
     temperature: float | None
     conformal: dict[str, Any] | None
+    moments_factor: float | None
     sections: tuple[Section, ...]
 
     @property
@@ -130,6 +132,8 @@ class FileSummary:
         if self.conformal is not None:
             level, number = self.conformal["level"], self.conformal["examples"]
             rows.append(("conformal", f"coverage {level:g}, from {number:,} examples"))
+        if self.moments_factor is not None:
+            rows.append(("moments factor", f"{self.moments_factor:.3g}"))
         return rows
 
     def __str__(self) -> str:
@@ -207,6 +211,7 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         decay_std=model.get("decay_std"),
         temperature=model.get("temperature"),
         conformal=model.get("conformal"),
+        moments_factor=model.get("moments_factor"),
         sections=_sections(file),
     )
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pocketbayes.moments import Moments, linear_moments
 from pocketbayes.posteriors import included_moments, normal_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
@@ -81,6 +82,31 @@ def gated_reparameterisation(
     if slab.bias_variance is not None:
         variance = variance + _by_channel(slab.bias_variance, variance, conv)
     return as_half(x, add_noise(mean, variance))
+
+
+def carried_moments(
+    x: Tensor, weights: Weights, conv: Conv | None, common: bool, inclusion: Tensor | None
+) -> Moments:
+    """Moments of the output, of an input that has moments itself or is certain.
+
+    With gates at the outputs, of chances p: p v + p (1 - p) m^2 before the bias.
+    """
+
+    def operation(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return linear_operation(x, weight, bias, conv)
+
+    axis = -1 if conv is None else -1 - len(conv.stride)
+    bias = weights.bias, weights.bias_variance
+    if inclusion is None:
+        return linear_moments(operation, x, weights[:2], bias, axis, common)
+    slab = linear_moments(operation, x, weights[:2], (None, None), axis, common)
+    chances = _by_channel(inclusion, slab.expected, conv)
+    mean, variance = included_moments(slab.expected, slab.variance, chances)
+    if weights.bias is not None:
+        mean = mean + _by_channel(weights.bias, mean, conv)
+    if weights.bias_variance is not None:
+        variance = variance + _by_channel(weights.bias_variance, variance, conv)
+    return slab.like(mean, variance)
 
 
 def _drawn_gates(

@@ -6,6 +6,7 @@ from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluat
 from pocketbayes.prediction.faults import fault_in_numbers
 from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
+from pocketbayes.prediction.moment_calibration import calibrate_moments_
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
@@ -23,6 +24,7 @@ __all__ = [
     "Record",
     "ValuePrediction",
     "answered",
+    "calibrate_moments_",
     "conformal",
     "drawing",
     "draws_of",

@@ -1,19 +1,21 @@
 """Draws of a network's output: which network runs, how often, with which noise."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import (
+    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
     drawing_by,
     dropout_modules,
+    estimator_of,
     explained_failure,
     mapped,
     members_of,
@@ -33,6 +35,25 @@ from pocketbayes.posteriors import (
     repeated_input,
     seed_everything,
 )
+from pocketbayes.prediction.moment_outputs import moment_draws
+
+PREDICTIVES = (*ESTIMATORS, "moments")
+
+
+def drawn_by(
+    model: nn.Module, num_samples: int, estimator: str | None
+) -> Callable[[Inputs], Tensor]:
+    """How (S, N, ...) outputs are made of a batch; to be called inside of `drawing`."""
+    if estimator == "moments":
+        return lambda x: moment_draws(model, x, num_samples)
+    passes = networks_to_run(model, num_samples, estimator)
+    return lambda x: draws_of(passes, x)
+
+
+def predictive_of(model: nn.Module, chosen: str | None) -> str:
+    """How draws are made, as chosen or by itself; "none" if no weight is random."""
+    random = any(posterior.is_random for _, posterior in named_posteriors(model))
+    return chosen or (estimator_of(model) if random else "none")
 
 
 def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
@@ -101,6 +122,7 @@ def drawing(
         small_products(model),
         seeded(generator, next(model.parameters()).device),
         passes_of(model),
+        repeated_input() if estimator == "moments" else nullcontext(),
     ):
         yield
 
@@ -108,7 +130,8 @@ def drawing(
 @contextmanager
 def ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
     """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
-    with drawing_by(model, estimator), restored_mode(model):
+    by_layers = None if estimator == "moments" else estimator
+    with drawing_by(model, by_layers), restored_mode(model):
         model.eval()
         if describe(model).keeps_dropout and estimator != "mean":
             for module in dropout_modules(model):

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import (
-    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
@@ -21,7 +20,7 @@ from pocketbayes.layers import (
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.draws import PREDICTIVES, drawing, drawn_by, predictive_of
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
     examples_at_once,
@@ -67,7 +66,9 @@ def predict(
             predictions. It is advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
             "mean" (the mean network alone); None: the one the model was trained with. On
-            convolutions "lrt" and "weight" are different predictives.
+            convolutions "lrt" and "weight" are different predictives. "moments": mean and variance
+            go through the network in one pass, and the draws are those of Gaussian outputs,
+            always the same; `calibrate_moments_` brings them nearer to draws of the network.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
         batch_size: examples at a time, when `x` is no loader; None: 256, or 1,024 small ones: of
@@ -99,7 +100,7 @@ def predict(
     require_choice(average, "average", AVERAGES)
     chosen = likelihood_of(model, likelihood)
     if estimator is not None:
-        require_choice(estimator, "estimator", ESTIMATORS)
+        require_choice(estimator, "estimator", PREDICTIVES)
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     device, dtype = next(model.parameters()).device, float_dtype(model)
@@ -109,11 +110,11 @@ def predict(
     known, parts = describe(model), list[Prediction]()
     rows = 0
     with drawing(model, estimator, generator):
-        passes = networks_to_run(model, num_samples, estimator)
+        draws_for = drawn_by(model, num_samples, estimator)
         for batch in batches:
             require_finite(named_tensors(batch), "the data", rows)
             rows += num_examples(batch)
-            draws = draws_of(passes, moved(batch, device))
+            draws = draws_for(moved(batch, device))
             if not parts:
                 learned = learned_for(model, chosen, draws)
             parts.append(
@@ -122,7 +123,8 @@ def predict(
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
-    return replace(joined(parts, single), conformal=conformal, beta=known.beta)
+    by = predictive_of(model, estimator)
+    return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
 
 
 def _batches(
