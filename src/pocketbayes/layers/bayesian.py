@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pocketbayes.layers.carried import carried_moments
 from pocketbayes.layers.convolutions import as_convolution
 from pocketbayes.layers.estimators import (
     Conv,
     Weights,
     add_noise,
     as_half,
-    carried_moments,
     flipout,
     gated_reparameterisation,
     local_reparameterisation,

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pocketbayes.moments import Moments, linear_moments
 from pocketbayes.posteriors import included_moments, normal_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
@@ -73,40 +72,15 @@ def gated_reparameterisation(
         return local_reparameterisation((x * gates).to(x.dtype), slab, conv)
     mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
     if smooth:
-        chances = _by_channel(inclusion, mean, conv)
+        chances = by_channel(inclusion, mean, conv)
     else:
         chances = _drawn_gates(inclusion, mean, conv, torch.bernoulli)
     mean, variance = included_moments(mean, variance, chances)
     if slab.bias is not None:
-        mean = mean + _by_channel(slab.bias, mean, conv)
+        mean = mean + by_channel(slab.bias, mean, conv)
     if slab.bias_variance is not None:
-        variance = variance + _by_channel(slab.bias_variance, variance, conv)
+        variance = variance + by_channel(slab.bias_variance, variance, conv)
     return as_half(x, add_noise(mean, variance))
-
-
-def carried_moments(
-    x: Tensor, weights: Weights, conv: Conv | None, common: bool, inclusion: Tensor | None
-) -> Moments:
-    """Moments of the output, of an input that has moments itself or is certain.
-
-    With gates at the outputs, of chances p: p v + p (1 - p) m^2 before the bias.
-    """
-
-    def operation(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return linear_operation(x, weight, bias, conv)
-
-    axis = -1 if conv is None else -1 - len(conv.stride)
-    bias = weights.bias, weights.bias_variance
-    if inclusion is None:
-        return linear_moments(operation, x, weights[:2], bias, axis, common)
-    slab = linear_moments(operation, x, weights[:2], (None, None), axis, common)
-    chances = _by_channel(inclusion, slab.expected, conv)
-    mean, variance = included_moments(slab.expected, slab.variance, chances)
-    if weights.bias is not None:
-        mean = mean + _by_channel(weights.bias, mean, conv)
-    if weights.bias_variance is not None:
-        variance = variance + _by_channel(weights.bias_variance, variance, conv)
-    return slab.like(mean, variance)
 
 
 def _drawn_gates(
@@ -120,7 +94,7 @@ def _drawn_gates(
     return draw(chances).repeat(1, channels // len(inclusion), *positions)
 
 
-def _by_channel(values: Tensor, x: Tensor, conv: Conv | None) -> Tensor:
+def by_channel(values: Tensor, x: Tensor, conv: Conv | None) -> Tensor:
     """One value per channel, or per channel of each group, in a shape that goes with x."""
     channels = x.shape[-1] if conv is None else x.shape[1]
     every = values.repeat(channels // len(values))

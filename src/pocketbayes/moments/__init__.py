@@ -4,7 +4,7 @@
 makes of it, one function an operation.
 """
 
-from pocketbayes.moments import (
+from pocketbayes.moments import (  # noqa: F401  they fill the table
     activations,
     arithmetic,
     attention,

@@ -147,8 +147,8 @@ def rpow_of(x: Moments, base: Any) -> Moments:
 @rule("lerp")
 def _lerp(_: Any, a: Any, b: Any, share: Any) -> Moments:
     """(1 - t) a + t b: variance (1 - t)^2 v + t^2 w + Var t ((m - n)^2 + v + w)."""
-    (m, v), (n, w), (t, u) = parts_of(a), parts_of(b), parts_of(share)
-    v, w, u = (0.0 if variance is None else variance for variance in (v, w, u))
+    means, variances = zip(*map(parts_of, (a, b, share)), strict=True)
+    (m, n, t), (v, w, u) = means, (0.0 if v is None else v for v in variances)
     variance = (1 - t) ** 2 * v + t**2 * w + u * ((m - n).square() + v + w)
     return combined(m + t * (n - m), variance, a, b, share)
 

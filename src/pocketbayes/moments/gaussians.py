@@ -70,7 +70,7 @@ def larger_of(a: Any, b: Any) -> Moments:
     (m, v), (n, w) = parts_of(a), parts_of(b)
     none = torch.zeros((), dtype=m.dtype, device=m.device)
     v, w = (none if variance is None else variance for variance in (v, w))
-    m, n, v, w = torch.broadcast_tensors(m, n, v, w)
+    m, n, v, w = torch.broadcast_tensors(m, n, v, w)  # type: ignore[no-untyped-call]
     return combined(*larger_moments(m, v, n, w), a, b)
 
 
@@ -83,7 +83,8 @@ def quadrature(function: Callable[[Tensor], Tensor], x: Moments, nodes: int = NO
     points, weights = _hermite(nodes, m.dtype, m.device)
     centre, first, second = function(m), torch.zeros_like(m), torch.zeros_like(m)
     at_once = max(1, min(nodes, _AT_ONCE // max(1, m.numel())))
-    for point, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
+    parts = (torch.split(t, at_once) for t in (points, weights))
+    for point, weight in zip(*parts, strict=True):
         apart = function(m + std * point.view(-1, *(1 for _ in m.shape))) - centre
         first += torch.tensordot(weight, apart, 1)
         second += torch.tensordot(weight, apart.square(), 1)

@@ -1,6 +1,7 @@
 """Rules of what is linear: layers, convolutions, products of matrices, sums over indices."""
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -17,11 +18,9 @@ def through_linear(operation: Operation, x: Pair, weight: Pair, bias: Pair) -> P
 
     mean = A(mu) m + E b, variance = A(s^2) (m^2 + v) + A(mu^2) v + Var b.
     """
-    (m, v), (mu, s2), (b, b2) = x, weight, bias
-    dtype = torch.promote_types(torch.promote_types(m.dtype, mu.dtype), torch.float32)
-    m, v, mu, s2, b, b2 = (
-        t if t is None or t.dtype == dtype else t.to(dtype) for t in (m, v, mu, s2, b, b2)
-    )
+    dtypes = (x[0].dtype, weight[0].dtype, torch.float32)
+    dtype = reduce(torch.promote_types, dtypes)
+    (m, v), (mu, s2), (b, b2) = (_in(dtype, *pair) for pair in (x, weight, bias))
     expected = operation(m, mu, b)
     if s2 is None:
         variance = None if v is None else operation(v, mu.square(), b2)
@@ -33,6 +32,12 @@ def through_linear(operation: Operation, x: Pair, weight: Pair, bias: Pair) -> P
     if variance is None and b2 is not None:
         variance = operation(torch.zeros_like(m), mu, b2)
     return expected, variance
+
+
+def _in(dtype: torch.dtype, mean: Any, variance: Tensor | None) -> Pair:
+    """The same in this type."""
+    mean = mean if mean is None else mean.to(dtype)
+    return mean, variance if variance is None else variance.to(dtype)
 
 
 def linear_moments(

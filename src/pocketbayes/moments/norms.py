@@ -66,8 +66,8 @@ def _group_norm(
     *_: Any,
 ) -> Moments:  # fmt: skip
     if isinstance(x, Moments):
-        groups = [t.reshape(x.shape[0], num_groups, -1) for t in (x.expected, x.variance)]
-        normal = standardised(Moments(*groups), (2,), eps)
+        m, v = (t.reshape(x.shape[0], num_groups, -1) for t in (x.expected, x.variance))
+        normal = standardised(Moments(m, v), (2,), eps)
         normal = x.like(normal.expected.view(x.shape), normal.variance.view(x.shape))
     else:
         normal = func(x, num_groups, None, None, eps)

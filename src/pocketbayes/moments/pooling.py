@@ -77,7 +77,7 @@ def _largest_along(m: Tensor, v: Tensor, d: int, common: bool) -> tuple[Tensor, 
         return m, v.gather(d, place)
     while (size := m.shape[d]) > 1:
         half = size // 2
-        (m1, m2, *m3), (v1, v2, *v3) = (t.split(half, d) for t in (m, v))
+        (m1, m2, *m3), (v1, v2, *v3) = (torch.split(t, half, d) for t in (m, v))
         m, v = larger_moments(m1, v1, m2, v2)
         if m3:
             m, v = torch.cat([m, *m3], d), torch.cat([v, *v3], d)
@@ -159,7 +159,7 @@ def _sizes(func: Any, x: Moments, window: list[Any], ceil_mode: bool) -> Sequenc
 
 def _in_windows(x: Moments, window: list[Any], outputs: Sequence[int]) -> tuple[Tensor, Tensor]:
     """(places of a window, ..., outputs): each place of the window in all windows at once."""
-    kernel, stride, padding, dilation = window
+    kernel, stride, _, dilation = window
     sides = list[int]()
     spans = zip(x.shape[-len(kernel) :], outputs, *window, strict=True)
     for size, out, k, s, p, d in spans:
@@ -167,7 +167,7 @@ def _in_windows(x: Moments, window: list[Any], outputs: Sequence[int]) -> tuple[
     m, v = (x.expected, x.variance)
     if any(sides):
         m, v = F.pad(m, sides, value=_FAR_BELOW), F.pad(v, sides)
-    places = []
+    places: list[Any] = []
     for offsets in product(*(range(k) for k in kernel)):
         cut = zip(offsets, outputs, stride, dilation, strict=True)
         places.append((..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, n, s, d in cut)))

@@ -1,6 +1,5 @@
 """Rules of operations that move numbers about, and along which dimensions noise is common then."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,7 +91,7 @@ def _reshaped(func: Any, x: Moments, *args: Any, **kwargs: Any) -> Moments:
     func = Tensor.reshape if func.__name__ == "view" else func
     expected, variance = (func(t, *args, **kwargs) for t in (x.expected, x.variance))
     places = None
-    if any(x.positions) and math.prod(x.shape):
+    if any(x.positions) and x.numel():
         places = positions_regrouped(x.positions, x.shape, expected.shape)
     return Moments(expected, variance, places)
 
@@ -116,9 +115,9 @@ def _full_parts(value: Any) -> tuple[Tensor, Tensor]:
 
 @rule("where")
 def _where(_: Any, condition: Tensor, a: Any, b: Any) -> Moments:
-    (m, v), (n, w) = parts_of(a), parts_of(b)
-    v, w = (0.0 if variance is None else variance for variance in (v, w))
-    return combined(torch.where(condition, m, n), torch.where(condition, v, w), a, b)
+    means, variances = zip(parts_of(a), parts_of(b), strict=True)
+    v, w = (0.0 if variance is None else variance for variance in variances)
+    return combined(torch.where(condition, *means), torch.where(condition, v, w), a, b)
 
 
 @rule("masked_fill")
@@ -183,7 +182,7 @@ def _embedding(
 
 @rule("broadcast_tensors")
 def _broadcast(_: Any, *tensors: Any) -> tuple[Any, ...]:
-    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
     return tuple(t.expand(shape) for t in tensors)
 
 
@@ -192,4 +191,3 @@ def without(positions: tuple[bool, ...], dims: Sequence[int], keep: bool) -> tup
     if keep:
         return tuple(p and d not in dims for d, p in enumerate(positions))
     return tuple(p for d, p in enumerate(positions) if d not in dims)
-

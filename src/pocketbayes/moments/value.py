@@ -73,11 +73,12 @@ class Moments(Tensor):
     def __new__(
         cls, expected: Tensor, variance: Tensor, positions: tuple[bool, ...] | None = None
     ) -> "Moments":
+        """A tensor without content of its own."""
         if expected.dtype in _HALVES:
             expected, variance = expected.float(), variance.float()
         if variance.shape != expected.shape:
             variance = variance.expand(expected.shape)
-        made: Moments = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Moments = Tensor._make_wrapper_subclass(
             cls, expected.shape, dtype=expected.dtype, device=expected.device
         )
         made.expected, made.variance = expected, variance
@@ -107,16 +108,18 @@ class Moments(Tensor):
         return _overwritten(args[0], result, name) if in_place else result
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, *_: Any, **__: Any) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Only what passes the table by, scripted code for instance, comes here."""
         raise no_rule(str(func))
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Moments(expected={self.expected}, variance={self.variance})"
 
     def like(self, expected: Tensor, variance: Tensor) -> Self:
         """Other moments of the same shape."""
-        return type(self)(expected, variance, self.positions)  # type: ignore[return-value]
+        return type(self)(expected, variance, self.positions)
 
 
 def _overwritten(target: Any, result: Any, name: str) -> Any:

@@ -28,7 +28,7 @@ def spread_normals(number: int, dimensions: int) -> Tensor:
     if half == 0:
         return torch.zeros(number, dimensions, dtype=torch.float64)
     if dimensions <= _MOST_SOBOL:
-        engine = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=_SEED)
+        engine = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=_SEED)  # type: ignore[no-untyped-call]
         uniform = engine.draw(half, dtype=torch.float64)
         one_side = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
     else:
@@ -43,4 +43,5 @@ def _with_unit_moments(normals: Tensor) -> Tensor:
     """The same, mapped so that their sample covariance is 1."""
     covariance = normals.T @ normals / (len(normals) - 1)
     values, vectors = torch.linalg.eigh(covariance)
-    return normals @ (vectors * values.rsqrt()) @ vectors.T
+    found: Tensor = normals @ (vectors * values.rsqrt()) @ vectors.T
+    return found

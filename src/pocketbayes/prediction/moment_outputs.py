@@ -44,4 +44,5 @@ def _as_written() -> AbstractContextManager[object]:
     """Compiled networks run as they are written: compilers know nothing of moments."""
     if "torch._dynamo" not in sys.modules:
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    eager: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return eager
