@@ -183,7 +183,9 @@ class LinearLayer(BayesianModule):
         weights, gate = self._weights(), self.posterior("weight").gate
         if gate is not None and gate.side == "input":
             weights, gate = Weights(*self.posterior("weight").moments(), *weights[2:]), None
-        return carried_moments(x, weights, conv, common, None if gate is None else gate.inclusion)
+        square = remembered(("square", self.posterior("weight")), weights.mean.square)
+        inclusion = None if gate is None else gate.inclusion
+        return carried_moments(x, weights, conv, common, inclusion, square)
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()

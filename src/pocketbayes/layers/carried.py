@@ -7,12 +7,17 @@ from pocketbayes.moments import Moments, linear_moments
 
 
 def carried_moments(
-    x: Tensor, weights: Weights, conv: Conv | None, common: bool, inclusion: Tensor | None
+    x: Tensor,
+    weights: Weights,
+    conv: Conv | None,
+    common: bool,
+    inclusion: Tensor | None,
+    square: Tensor,
 ) -> Tensor:
     """Moments of the output; an input may also be certain.
 
     With gates at the outputs the weights are those behind them, and a gate of chance p is a factor
-    of mean p and variance p (1 - p). `common`: one draw serves all positions.
+    of mean p and variance p (1 - p). `common`: one draw serves all positions; `square`: E[w]^2.
     """
 
     def operation(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -21,8 +26,8 @@ def carried_moments(
     axis = -1 if conv is None else -1 - len(conv.stride)
     weight, bias = (weights.mean, weights.variance), (weights.bias, weights.bias_variance)
     if inclusion is None:
-        return linear_moments(operation, x, weight, bias, axis, common)
-    slab = linear_moments(operation, x, weight, (None, None), axis, common)
+        return linear_moments(operation, x, weight, bias, axis, common, square)
+    slab = linear_moments(operation, x, weight, (None, None), axis, common, square)
     chances = by_channel(inclusion, slab, conv)
     output = slab * Moments(chances, chances * (1 - chances))
     if weights.bias is None:

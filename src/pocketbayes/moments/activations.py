@@ -16,6 +16,7 @@ from pocketbayes.moments.gaussians import (
     half_moments,
     leaky_moments,
     quadrature,
+    tail_moments,
 )
 from pocketbayes.moments.value import RULES, Moments, no_rule, rule
 
@@ -27,10 +28,6 @@ _SMOOTH: dict[str, Callable[..., Tensor]] = {
     "erf": torch.erf, "atan": torch.atan, "arctan": torch.atan, "expm1": torch.expm1,
     "sinh": torch.sinh, "cosh": torch.cosh, "exp2": torch.exp2,
 }  # fmt: skip
-_KINKED: dict[str, Callable[..., Tensor]] = {
-    "hardswish": F.hardswish, "softshrink": F.softshrink, "hardshrink": F.hardshrink,
-    "threshold": F.threshold,
-}  # fmt: skip
 
 
 def _by_quadrature(function: Callable[..., Tensor], nodes: int) -> Callable[..., Moments]:
@@ -41,7 +38,7 @@ def _by_quadrature(function: Callable[..., Tensor], nodes: int) -> Callable[...,
 
 
 RULES.update({name: _by_quadrature(f, NODES) for name, f in _SMOOTH.items()})
-RULES.update({name: _by_quadrature(f, MANY_NODES) for name, f in _KINKED.items()})
+RULES["hardswish"] = _by_quadrature(F.hardswish, MANY_NODES)
 
 
 @rule("relu")
@@ -98,6 +95,28 @@ def _clamp_max(func: Any, x: Moments, max: Any) -> Moments:  # noqa: A002
 def _hardsigmoid(_: Any, x: Moments) -> Moments:
     mean, variance = clipped_moments(x.expected, x.variance, -3.0, 3.0)
     return x.like(mean / 6 + 0.5, variance / 36)
+
+
+@rule("softshrink")
+def _softshrink(_: Any, x: Moments, lambd: float = 0.5) -> Moments:
+    """Max(x - c, 0) - max(-x - c, 0), one of which is 0: Cov = -(-m1 m2)."""
+    (m, v, _p), (n, w, _q) = (
+        half_moments(t - lambd, x.variance) for t in (x.expected, -x.expected)
+    )
+    return x.like(m - n, v + w + 2 * m * n)
+
+
+@rule("hardshrink")
+def _hardshrink(_: Any, x: Moments, lambd: float = 0.5) -> Moments:
+    (_p, m, s), (_q, n, r) = (tail_moments(t, x.variance, lambd) for t in (x.expected, -x.expected))
+    return x.like(m - n, (s + r - (m - n).square()).clamp_min(0))
+
+
+@rule("threshold")
+def _threshold(_: Any, x: Moments, threshold: float, value: float) -> Moments:
+    above, first, second = tail_moments(x.expected, x.variance, threshold)
+    mean = first + value * (1 - above)
+    return x.like(mean, (second + value**2 * (1 - above) - mean.square()).clamp_min(0))
 
 
 @rule("exp")

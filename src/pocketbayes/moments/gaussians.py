@@ -56,13 +56,24 @@ def clipped_moments(m: Tensor, v: Tensor, low: Any, high: Any) -> tuple[Tensor, 
     return m + first, (second - first.square()).clamp_min(0)
 
 
+def tail_moments(m: Tensor, v: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
+    """P(x > t), E[x; x > t] and E[x^2; x > t]: P, m P + s phi, (m^2 + v) P + s (m + t) phi."""
+    std = _std(v)
+    scaled = (m - bound) / std
+    above = torch.erfc(scaled * -_ROOT_HALF) / 2
+    density = std * _DENSITY * torch.exp(-scaled.square() / 2)
+    return above, m * above + density, (m.square() + v) * above + (m + bound) * density
+
+
 def larger_moments(m: Tensor, v: Tensor, n: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the larger of two independent Gaussians, as Clark (1961) has them.
 
-    max(x, y) = y + r with r = max(x - y, 0), x - y ~ N(m - n, v + w), Cov(y, r) = -w P(x > y).
+    With x the one whose mean is larger, max(x, y) = x + r, r = max(y - x, 0),
+    y - x ~ N(-|m - n|, v + w), Cov(x, r) = -v P(y > x).
     """
-    half, spread, above = half_moments(m - n, v + w)
-    return n + half, (w + spread - 2 * w * above).clamp_min(0)
+    own = torch.where(m >= n, v, w)
+    half, spread, above = half_moments((m - n).abs_().neg_(), v + w)
+    return half.add_(torch.maximum(m, n)), spread.addcmul_(own, 1 - 2 * above).clamp_min_(0)
 
 
 def larger_of(a: Any, b: Any) -> Moments:

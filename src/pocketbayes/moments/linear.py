@@ -13,22 +13,26 @@ from pocketbayes.moments.value import Moments, Pair, no_rule, parts_of, rule
 Operation = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-def through_linear(operation: Operation, x: Pair, weight: Pair, bias: Pair) -> Pair:
+def through_linear(
+    operation: Operation, x: Pair, weight: Pair, bias: Pair, square: Tensor | None = None
+) -> Pair:
     """Moments of A(w) x + b for independent x ~ (m, v), w ~ (mu, s^2) and b.
 
-    mean = A(mu) m + E b, variance = A(s^2) (m^2 + v) + A(mu^2) v + Var b.
+    mean = A(mu) m + E b, variance = A(s^2) (m^2 + v) + A(mu^2) v + Var b. `square`: mu^2, if known.
     """
     dtypes = (x[0].dtype, weight[0].dtype, torch.float32)
     dtype = reduce(torch.promote_types, dtypes)
     (m, v), (mu, s2), (b, b2) = (_in(dtype, *pair) for pair in (x, weight, bias))
+    if v is not None:
+        square = mu.square() if square is None else square.to(dtype)
     expected = operation(m, mu, b)
     if s2 is None:
-        variance = None if v is None else operation(v, mu.square(), b2)
+        variance = None if v is None else operation(v, square, b2)  # type: ignore[arg-type]
     else:
         second = m.square() if v is None else torch.addcmul(v, m, m)
         variance = operation(second, s2, b2)
         if v is not None:
-            variance += operation(v, mu.square(), None)
+            variance += operation(v, square, None)  # type: ignore[arg-type]
     if variance is None and b2 is not None:
         variance = operation(torch.zeros_like(m), mu, b2)
     return expected, variance
@@ -41,13 +45,19 @@ def _in(dtype: torch.dtype, mean: Any, variance: Tensor | None) -> Pair:
 
 
 def linear_moments(
-    operation: Operation, x: Any, weight: Pair, bias: Pair, axis: int, common: bool
+    operation: Operation,
+    x: Any,
+    weight: Pair,
+    bias: Pair,
+    axis: int,
+    common: bool,
+    square: Tensor | None = None,
 ) -> Moments:
     """The output of a layer whose features lie along `axis`, a negative number.
 
     `common`: one draw of the weights serves all positions.
     """
-    expected, variance = through_linear(operation, parts_of(x), weight, bias)
+    expected, variance = through_linear(operation, parts_of(x), weight, bias, square)
     assert variance is not None
     before = x.positions if isinstance(x, Moments) else (False,) * expected.dim()
     features = expected.dim() + axis

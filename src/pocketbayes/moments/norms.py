@@ -1,4 +1,4 @@
-"""Rules of normalisation: statistics are those of a mean draw, E[x] and E[x^2]."""
+"""Rules of normalisation: statistics are those of a mean draw, and noise moves them, too."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,25 +7,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pocketbayes.moments.arithmetic import product_of
 from pocketbayes.moments.value import Moments, no_rule, rule
 
 
 def standardised(x: Moments, dims: Sequence[int], eps: float) -> Moments:
     """(x - mean) / sqrt(var + eps) over some dimensions of n numbers that are independent.
 
-    The statistic var is E of what a draw has, var(m) + (1 - 1/n) mean(v), and Var[x_i - mean] is
-    v_i (1 - 2/n) + mean(v) / n.
+    The statistic var is E of what a draw has, var(m) + (1 - 1/n) mean(v).
     """
-    m, v = x.expected, x.variance
-    n = 1
-    for d in dims:
-        n *= x.shape[d]
-    spread, centre = torch.var_mean(m, tuple(dims), correction=0, keepdim=True)
-    noise = v.mean(tuple(dims), keepdim=True)
-    scale = torch.rsqrt(spread + (1 - 1 / n) * noise + eps)
-    variance = torch.add(v * (1 - 2 / n), noise, alpha=1 / n).clamp_min_(0)
-    return x.like((m - centre) * scale, variance * scale.square())
+    m, v, dims = x.expected, x.variance, tuple(dims)
+    spread, centre = torch.var_mean(m, dims, correction=0, keepdim=True)
+    noise = v.mean(dims, keepdim=True)
+    share = noise.numel() / max(1, v.numel())
+    scale = torch.rsqrt(spread + (1 - share) * noise + eps)
+    return _scaled(x.like(m - centre, v), dims, scale, share, noise)
+
+
+def _scaled(
+    x: Moments, dims: tuple[int, ...], scale: Tensor, share: Any, noise: Tensor | None = None
+) -> Moments:
+    """Y = x c to first order, where c is 1 / the root of a mean square with shares 1/n.
+
+    dy_i / dx_j = c (1[i = j] - (k + y_i y_j) / n), so that with means over j of v_j, y_j v_j and
+    y_j^2 v_j: Var y_i = c^2 (v_i (1 - 2 (k + y_i^2) / n) + (k A + 2 k y_i B + y_i^2 C) / n).
+    k is 1 if a mean is taken away before, whose `noise` is A; else 0.
+    """
+    y, v = x.expected * scale, x.variance
+    square, count = y.square(), 1 / share
+    second = (square * v).sum(dims, keepdim=True) * share
+    own, all_of_them = square, square * second
+    if noise is not None:
+        own = square + 1
+        all_of_them = all_of_them + noise + 2 * y * (y * v).sum(dims, keepdim=True) * share
+    variance = v * (1 - 2 * own / count) + all_of_them / count
+    return x.like(y, (variance * scale.square()).clamp_min_(0))
 
 
 def _affine(x: Any, weight: Any, bias: Any, shape: Sequence[int]) -> Any:
@@ -54,7 +69,7 @@ def _rms_norm(
         dims = tuple(range(-len(normalized_shape), 0))
         eps = torch.finfo(x.dtype).eps if eps is None else eps
         square = (x.expected.square() + x.variance).mean(dims, keepdim=True)
-        x = product_of(x, torch.rsqrt(square + eps))
+        x = _scaled(x, dims, torch.rsqrt(square + eps), square.numel() / max(1, x.numel()))
     else:
         x = func(x, normalized_shape, None, eps)
     return _affine(x, weight, None, tuple(normalized_shape))  # type: ignore[no-any-return]
@@ -113,4 +128,4 @@ def _normalize(
     if p != 2.0:
         raise no_rule(f"normalize(p={p})")
     square = (x.expected.square() + x.variance).sum(dim, keepdim=True)
-    return product_of(x, 1 / square.sqrt().clamp_min(eps))
+    return _scaled(x, (dim,), 1 / square.sqrt().clamp_min(eps), 1.0)

@@ -146,15 +146,19 @@ def _max_pool(
     window = [_each(value, spatial) for value in (kernel_size, stride, padding, dilation)]
     if all(x.positions[-spatial:]):
         return _winners(x, spatial, window, ceil_mode)
-    outputs = _sizes(func, x, window, ceil_mode)
+    sizes = zip(x.shape[-spatial:], *window, strict=True)
+    outputs = [_outputs(size, *each, ceil_mode=ceil_mode) for size, *each in sizes]
     m, v = _in_windows(x, window, outputs)
     return x.like(*(t.squeeze(0) for t in _largest_along(m, v, 0, False)))
 
 
-def _sizes(func: Any, x: Moments, window: list[Any], ceil_mode: bool) -> Sequence[int]:
-    probe = torch.empty(x.shape, dtype=x.dtype, device="meta")
-    pooled: Tensor = func(probe, *window, ceil_mode)
-    return pooled.shape[-len(window[0]) :]
+def _outputs(size: int, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """How many windows there are; one that begins in the right border does not count."""
+    room = size + 2 * padding - dilation * (k - 1) - 1
+    number = room // stride + 1
+    if ceil_mode and room % stride and number * stride < size + padding:
+        number += 1
+    return number
 
 
 def _in_windows(x: Moments, window: list[Any], outputs: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from pocketbayes.moments.value import RULES, Moments, combined, no_rule, parts_of, rule
 
@@ -43,18 +44,16 @@ def _positions_after(
     """By a view of a tensor without content whose strides are primes; copies keep their order."""
     if not any(x.positions):
         return None
+    kept = x.positions if result.dim() == x.dim() else None
+    if any(isinstance(t, Tensor) for t in tree_leaves((args, kwargs))):
+        return kept
     probe = torch.empty_strided(x.shape, _PRIMES[: x.dim()], device="meta", dtype=x.dtype)
-    args, kwargs = torch.utils._pytree.tree_map(_without_content, (args, kwargs))
     view = func(probe, *args, **kwargs)
     view = view if isinstance(view, Tensor) else view[0]
     if view.untyped_storage()._cdata != probe.untyped_storage()._cdata:
-        return x.positions if result.dim() == x.dim() else None
+        return kept
     places = zip(view.shape, view.stride(), strict=True)
     return tuple(size != 1 and _is_common(stride, x.positions) for size, stride in places)
-
-
-def _without_content(value: Any) -> Any:
-    return value.to("meta") if isinstance(value, Tensor) and value.dim() else value
 
 
 def _is_common(stride: int, positions: tuple[bool, ...]) -> bool:
