@@ -147,12 +147,12 @@ def _max_pool(
     if all(x.positions[-spatial:]):
         return _winners(x, spatial, window, ceil_mode)
     sizes = zip(x.shape[-spatial:], *window, strict=True)
-    outputs = [_outputs(size, *each, ceil_mode=ceil_mode) for size, *each in sizes]
+    outputs = [_outputs(ceil_mode, *each) for each in sizes]
     m, v = _in_windows(x, window, outputs)
     return x.like(*(t.squeeze(0) for t in _largest_along(m, v, 0, False)))
 
 
-def _outputs(size: int, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+def _outputs(ceil_mode: bool, size: int, k: int, stride: int, padding: int, dilation: int) -> int:
     """How many windows there are; one that begins in the right border does not count."""
     room = size + 2 * padding - dilation * (k - 1) - 1
     number = room // stride + 1

@@ -16,6 +16,7 @@ from pocketbayes.layers import (
     moved,
     named_tensors,
     num_examples,
+    parts_of,
     require_module,
     update_description,
 )
@@ -26,6 +27,7 @@ from pocketbayes.prediction.inputs import float_dtype, input_batches
 from pocketbayes.prediction.moment_outputs import output_moments_of
 
 Model = TypeVar("Model", bound=nn.Module)
+_AT_A_TIME = 20  # examples that share draws of whole weights; other ones have draws of their own
 
 
 def calibrate_moments_(
@@ -41,10 +43,11 @@ def calibrate_moments_(
     """Fits one factor on the variance of `estimator="moments"` to draws of the network, in place.
 
     Moments take numbers for independent, or positions for fully correlated, where the truth lies
-    between. The factor is the variance of draws over that of moments, both summed over examples
-    and outputs; logits of classes count by their distance to their mean, which is all that a
-    softmax sees. It replaces an earlier one (without one it is 1), is stored in the file, and is
-    dropped when `fit`, `prune_` and the like change the model. Nothing is trained.
+    between. The factor is the variance of draws over that of moments, summed over examples and
+    outputs. Logits count as much as probabilities follow them: with F = diag(p) - p p^T their part
+    is tr(F Cov), which to second order is twice the mutual information of label and weights. It
+    replaces an earlier one (without one it is 1), is stored in the file, and is dropped when `fit`,
+    `prune_` and the like change the model. Nothing is trained.
 
     Args:
         model: a Bayesian model, or an ensemble.
@@ -66,11 +69,17 @@ def calibrate_moments_(
         require_choice(estimator, "estimator", ESTIMATORS)
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    centred = likelihood_of(model, likelihood).kind == "classes"
+    kind = likelihood_of(model, likelihood).kind
     drawn = carried = 0.0
     for x in _first(model, data, examples):
-        carried += _carried_variance(model, x, centred)
-        drawn += _drawn_variance(model, x, num_samples, centred, estimator, generator)
+        for member in members_of(model):
+            with drawing(model, "moments", None):
+                _, variance = output_moments_of(member, x)
+            with drawing(model, estimator, generator):
+                draws = draws_of([member] * num_samples, x).double()
+            drawn += float(spread_of_draws(draws, kind))
+            if variance is not None:
+                carried += float((fisher_weights(draws, kind) * variance).sum())
     if not drawn > 0 or not carried > 0:
         raise DataError(
             f"variance of draws {drawn:.3g}, of moments {carried:.3g}: there is no factor between "
@@ -81,41 +90,32 @@ def calibrate_moments_(
 
 
 def _first(model: nn.Module, data: Any, examples: int) -> Iterator[Inputs]:
-    """The first examples, in batches on the model's device."""
+    """The first examples, in small batches on the model's device."""
     device, seen = next(model.parameters()).device, 0
     for batch in input_batches(data, examples, float_dtype(model)):
         wanted = mapped(lambda t, left=examples - seen: t[:left], batch)  # type: ignore[misc]
         require_finite(named_tensors(wanted), "the data", seen)
-        yield moved(wanted, device)
+        yield from parts_of(moved(wanted, device), _AT_A_TIME)
         seen += num_examples(wanted)
         if seen >= examples:
             return
 
 
-def _carried_variance(model: nn.Module, x: Inputs, centred: bool) -> float:
-    """Of n independent numbers less their mean: (1 - 1/n) times the sum of their variances."""
-    total = 0.0
-    with drawing(model, "moments", None):
-        for member in members_of(model):
-            _, variance = output_moments_of(member, x)
-            if variance is not None:
-                share = 1 - 1 / variance.shape[1] if centred else 1.0
-                total += share * float(variance.double().sum())
-    return total
+def fisher_weights(draws: Tensor, kind: str) -> Tensor:
+    """The diagonal of F at the mean probabilities, p (1 - p); 1 for values."""
+    if kind == "values":
+        return torch.ones_like(draws[0])
+    probs = (draws.softmax(2) if kind == "classes" else draws.sigmoid()).mean(0)
+    return probs * (1 - probs)
 
 
-def _drawn_variance(
-    model: nn.Module,
-    x: Inputs,
-    num_samples: int,
-    centred: bool,
-    estimator: str | None,
-    generator: torch.Generator | None,
-) -> float:
-    total = 0.0
-    with drawing(model, estimator, generator):
-        for member in members_of(model):
-            draws: Tensor = draws_of([member] * num_samples, x).double()
-            draws = draws - draws.mean(2, keepdim=True) if centred else draws
-            total += float(draws.var(0).sum())
-    return total
+def spread_of_draws(draws: Tensor, kind: str) -> Tensor:
+    """The sum of tr(F Cov) over examples, of draws (S, N, ...), without bias.
+
+    For classes it is the mean over draws of sum_i p_i d_i^2 - (sum_i p_i d_i)^2, d = draw - mean.
+    """
+    if kind != "classes":
+        return (fisher_weights(draws, kind) * draws.var(0)).sum()
+    probs, apart = draws.softmax(2).mean(0), draws - draws.mean(0)
+    squares = (probs * apart.square()).sum() - (probs * apart).sum(2).square().sum()
+    return squares / (len(draws) - 1)
