@@ -52,8 +52,8 @@ def carrying() -> Iterator[None]:
 
 
 def is_carrying() -> bool:
-    """Whether moments are carried at this moment."""
-    return _carrying.get()
+    """Whether moments are carried at this moment; never in code that a compiler looks at."""
+    return not torch.compiler.is_compiling() and _carrying.get()
 
 
 class Moments(Tensor):
