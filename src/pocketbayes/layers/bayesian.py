@@ -9,7 +9,7 @@ own fused attention kernels included, meets the posterior and cannot bypass it.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from types import new_class
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pocketbayes.layers.carried import carried_moments
 from pocketbayes.layers.convolutions import as_convolution
 from pocketbayes.layers.estimators import (
     Conv,
@@ -28,6 +29,7 @@ from pocketbayes.layers.estimators import (
     local_reparameterisation,
     output_moments,
 )
+from pocketbayes.moments import Moments, is_carrying
 from pocketbayes.posteriors import Posterior, inside_vmap, is_repeated, remembered
 
 
@@ -45,10 +47,12 @@ class BayesianModule(nn.Module):
         return self.posteriors[name]  # type: ignore[return-value]
 
     def value(self, name: str) -> Tensor:
-        """The parameter as the estimator sees it: a fresh draw, or the mean."""
+        """The parameter as the estimator sees it: a fresh draw, the mean, or its moments."""
         if self._held is not None:
             return self._held[name]
         posterior = self.posterior(name)
+        if is_carrying() and posterior.is_random:
+            return Moments(*posterior.moments())
         return posterior.expectation() if self.estimator == "mean" else posterior.sample()
 
     @contextmanager
@@ -155,6 +159,9 @@ class LinearLayer(BayesianModule):
         posteriors = [self.posterior(name) for name in self.posteriors]
         if any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)
+            if is_carrying():
+                carried = partial(self._carried, common=self.estimator != "lrt" or not local)
+                return self._with_batch(input, carried, *args, **kwargs)
             if self.estimator == "lrt" and local:
                 return self._with_batch(input, self._local, *args, **kwargs)
             if self.estimator == "flipout" and all(q.is_independent for q in posteriors):
@@ -171,6 +178,14 @@ class LinearLayer(BayesianModule):
         key = (id(self), conv, x.dtype, x.size(), x.stride(), *place)
         known = remembered(key, lambda: output_moments(x, self._weights(), conv))
         return as_half(x, add_noise(*known))
+
+    def _carried(self, x: Tensor, conv: Conv | None, common: bool) -> Tensor:
+        weights, gate = self._weights(), self.posterior("weight").gate
+        if gate is not None and gate.side == "input":
+            weights, gate = Weights(*self.posterior("weight").moments(), *weights[2:]), None
+        square = remembered(("square", self.posterior("weight")), weights.mean.square)
+        inclusion = None if gate is None else gate.inclusion
+        return carried_moments(x, weights, conv, common, inclusion, square)
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ from pocketbayes.posteriors import (
     repeated_input,
     seed_everything,
 )
+from pocketbayes.prediction.moment_outputs import MOMENTS, moment_draws
 from pocketbayes.prediction.one_pass import (
     ONE_PASS,
     chosen_estimator,
@@ -42,7 +43,7 @@ from pocketbayes.prediction.one_pass import (
     require_head,
 )
 
-PREDICTIVES = (*ESTIMATORS, ONE_PASS)
+PREDICTIVES = (*ESTIMATORS, MOMENTS, ONE_PASS)
 
 
 def drawn_by(
@@ -52,6 +53,8 @@ def drawn_by(
     if estimator == ONE_PASS:
         require_head(model)
         return lambda x: one_pass_draws(model, x, num_samples)
+    if estimator == MOMENTS:
+        return lambda x: moment_draws(model, x, num_samples)
     passes = networks_to_run(model, num_samples, estimator)
     return lambda x: draws_of(passes, x)
 
@@ -132,6 +135,7 @@ def drawing(
         small_products(model),
         seeded(generator, next(model.parameters()).device),
         passes_of(model),
+        repeated_input() if estimator == "moments" else nullcontext(),
     ):
         yield
 
@@ -139,7 +143,8 @@ def drawing(
 @contextmanager
 def ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
     """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
-    with drawing_by(model, estimator), restored_mode(model):
+    by_layers = None if estimator == "moments" else estimator
+    with drawing_by(model, by_layers), restored_mode(model):
         model.eval()
         if describe(model).keeps_dropout and estimator != "mean":
             for module in dropout_modules(model):
