@@ -16,6 +16,7 @@ from pocketbayes.layers import (
     Numbers,
     OnePassHead,
     Place,
+    above_zero,
     estimator_of,
     explained_failure,
     head_inputs,
@@ -127,14 +128,15 @@ def first_numbers(
     log variance = outer_bias + slope log(last_variance), slope = 1 where that is known.
     """
     features = torch.cat([lesson.given.features for lesson in lessons])
-    log_variance = torch.cat([_log_variances(lesson) for lesson in lessons]).mean(0)
     center, std = features.mean(0), features.std(0, correction=0)
-    outputs, device = len(log_variance), features.device
+    outputs, device = lessons[0].draws.shape[2], features.device
     is_read = torch.cat([is_read.to(device), torch.ones(outputs, dtype=torch.bool, device=device)])
     varies = is_read & (std > 1e-5 * (1 + center.abs()))
     scale = torch.where(varies, 1 / std, 0)
     spread_out = torch.randn(hidden, len(center), device=device) / len(center) ** 0.5
     answers, knows = 2 * outputs + 1, float(head.knows_variance)
+    unit = torch.where(varies, std, 1)[-outputs:]
+    log_variance = torch.cat([_log_variances(lesson, unit) for lesson in lessons]).mean(0)
     return Numbers(
         center.half().float(),
         scale,
@@ -146,11 +148,11 @@ def first_numbers(
     )
 
 
-def _log_variances(lesson: Lesson) -> Tensor:
+def _log_variances(lesson: Lesson, unit: Tensor) -> Tensor:
     """Of draws, beside what the last layer explains."""
     found = lesson.draws.var(0).clamp_min(_LEAST_VARIANCE).log()
     last = lesson.given.last_variance
-    return found if last is None else found - last.log()
+    return found if last is None else found - above_zero(last, unit).log()
 
 
 def _is_random(root: nn.Module, places: list[Place]) -> bool:

@@ -17,6 +17,7 @@ PREFIX = "one_pass_"  # of the names of its buffers
 _OFF, _STEPS_PER_OCTAVE = -128, 8
 _MOST_HIDDEN, _LEAST_SQUARE = 50.0, 1e-12
 _MOST_LOG = 20.0  # of a factor on outputs or variances, either way
+_LEAST_STD = 0.01  # of what is known of an output, in its stds over the data
 
 
 class Place(NamedTuple):
@@ -67,7 +68,8 @@ def spread(
         (t, u, s) = outer [h, d, r, e] + b',
         mean = outputs exp(t) + u std(outputs), variance = exp(s) last_variance^slope,
 
-    where last_variance is that of a last layer of random weights on the mean network's features.
+    where last_variance is that of a last layer of random weights on the mean network's features,
+    kept above 0 by `above_zero`.
     """
     wide, of_squares = outputs.shape[1], head.squares.shape[1]
     first = F.linear(features, head.linear, head.bias)
@@ -80,7 +82,17 @@ def spread(
     log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
     mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
     variance = log_variance.exp()
-    return mean, variance if last_variance is None else variance * last_variance**head.slope
+    if last_variance is not None:
+        variance = variance * above_zero(last_variance, head.unit) ** head.slope
+    return mean, variance
+
+
+def above_zero(last_variance: Tensor, unit: Tensor) -> Tensor:
+    """The variance by a last layer, and that of 1% of the outputs' std over the data.
+
+    Where no unit of the mean network is active, its last layer varies by nothing; draws do.
+    """
+    return last_variance + (_LEAST_STD * unit).square()
 
 
 def folded(numbers: Numbers, widths: Sequence[int]) -> Folded:

@@ -108,8 +108,7 @@ def last_variance_of(head: OnePassHead, layer: nn.Module, rows: Tensor) -> Tenso
     variances = _variances(head, layer)
     if "weight" not in variances:
         return None
-    found = F.linear(rows.square(), variances["weight"], variances.get("bias"))
-    return found.clamp_min(torch.finfo(found.dtype).tiny)
+    return F.linear(rows.square(), variances["weight"], variances.get("bias"))
 
 
 def _variances(head: OnePassHead, layer: LinearLayer) -> dict[str, Tensor]:
