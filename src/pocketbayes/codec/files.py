@@ -2,7 +2,7 @@
 
 import copy
 import os
-from dataclasses import replace
+import warnings
 from pathlib import Path
 
 import torch
@@ -34,13 +34,16 @@ from pocketbayes.layers import (
     attach_description,
     bayesian_modules,
     describe,
-    estimator_of,
+    description_to_store,
     has_description,
+    has_stale_head,
+    head_knows_weights,
     members_of,
     named_posteriors,
     require_parameters,
     set_description,
     set_head,
+    tensors_at,
     unwrapped,
 )
 from pocketbayes.models import build_network
@@ -84,6 +87,7 @@ def save(
         raise PocketBayesError("save takes a Bayesian model: call bayesianize_(net) first")
     require_number(tolerance, "tolerance", above=1e-9, most=1.0)
     model = unwrapped(model)
+    _say_if_stale(model)
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
@@ -95,7 +99,7 @@ def save(
     )
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
-        "model": replace(describe(model), estimator=estimator_of(model)).to_facts(),
+        "model": description_to_store(model).to_facts(),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
@@ -106,6 +110,15 @@ def save(
         summary = summary_of(contents, header_of(contents), tally)
         write_container(Path(path), pieces)
     return summary
+
+
+def _say_if_stale(model: nn.Module) -> None:
+    if has_stale_head(model):
+        warnings.warn(
+            "the weights have changed since distill_, so the file is written without the one-pass "
+            "head: call distill_ again before save",
+            stacklevel=3,
+        )
 
 
 def _arrays(
@@ -225,6 +238,8 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> None:
                 add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
     _make_room_for_head(model, header, file)
     replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
+    _require_sound_head(model)
+    head_knows_weights(model)
     model.eval()
 
 
@@ -242,3 +257,9 @@ def _make_room_for_head(model: nn.Module, header: Header, file: Contents) -> Non
         if spec is not None
     }
     set_head(model, OnePassHead.from_facts(facts), tensors)
+
+
+def _require_sound_head(model: nn.Module) -> None:
+    for name, tensor in tensors_at(model).items():
+        if not bool(tensor.isfinite().all()):
+            raise FormatError(f"section state/{PREFIX}{name} holds NaN or infinite numbers")

@@ -24,6 +24,7 @@ from pocketbayes.layers import (
     describe,
     folded,
     forget_calibration,
+    head_knows_weights,
     head_of,
     home,
     named_posteriors,
@@ -97,6 +98,7 @@ def distill_(
             head, numbers = teacher.begun()
             _learn_(numbers, teacher, chosen, epochs, lr)
             set_head(model, head, stored(numbers))
+            head_knows_weights(model)
     except BaseException:
         set_head(model, *before)
         raise
