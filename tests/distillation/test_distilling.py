@@ -97,8 +97,8 @@ def test_the_folded_head_is_its_formula():
     counts = torch.ones(12, dtype=torch.float64)
     scale[3] = counts[3] = 0  # unread
     numbers = Numbers(
-        random(12), scale, counts, random(7, 12), random(7), random(9, 7 + 3 + 2 + 1) / 9, random(9),
-        random(4),
+        random(12), scale, counts, random(7, 12), random(7), random(9, 7 + 3 + 2 + 1) / 9,
+        random(9), random(4),
     )  # fmt: skip
     gone = [Gone(2, 3.5), Gone(0, 0.0)]
     features, last = random(rows, 12), random(rows, 4).exp()

@@ -156,11 +156,15 @@ GOOD = {"places": [["hidden1", 0, 6]], "last_variance": True, "draws": 8, "estim
         GOOD | {"places": [["hidden1", 0]]},
         GOOD | {"places": [["hidden1", -1, 6]]}, GOOD | {"places": [[1, 0, 6]]},
         GOOD | {"places": [["hidden1", 0, 0]]}, GOOD | {"last_variance": 1}, GOOD | {"draws": 0},
-        GOOD | {"places": []}, GOOD | {"estimator": "exec"},
+        GOOD | {"places": []}, GOOD | {"estimator": "exec"}, GOOD | {"gone": []},
+        GOOD | {"gone": [[1]]}, GOOD | {"gone": [[-1, 0.0]]}, GOOD | {"gone": [[1, -1.0]]},
+        GOOD | {"gone": [[True, 1.0]]}, GOOD | {"gone": [[10**50, 1.0]]},
+        GOOD | {"gone": [[1, "1"]]}, GOOD | {"gone": {"0": [1, 1.0]}}, GOOD | {"gone": None},
     ],
 )  # fmt: skip
 def test_a_description_of_no_head_is_refused(wrong):
-    assert model_in({"model": {"one_pass": GOOD}}).one_pass == GOOD
+    for good in (GOOD, GOOD | {"gone": [[3, 0.5]]}):
+        assert model_in({"model": {"one_pass": good}}).one_pass == good
     with pytest.raises(FormatError, match="one_pass"):
         model_in(json.loads(json.dumps({"model": {"one_pass": wrong}})))
 
@@ -181,6 +185,63 @@ def test_a_forged_head_is_refused(tmp_path, facts, says):
     pb.save(model, tmp_path / "forged.pocket")
     with pytest.raises(FormatError, match=says):
         pb.load(tmp_path / "forged.pocket")
+
+
+REAL = ("center", "inner_scale", "inner_bias", "outer_scale", "outer_bias", "slope")
+POISONS = {
+    "nan": lambda t: t.index_fill(0, torch.tensor([0]), torch.nan),
+    "inf": lambda t: t.index_fill(0, torch.tensor([-1]), torch.inf),
+    "minus inf": lambda t: t.index_fill(0, torch.tensor([0]), -torch.inf),
+    "double nan": lambda t: t.double().index_fill(0, torch.tensor([0]), torch.nan),
+    "integers": lambda t: t.to(torch.int8),
+    "truth": lambda t: t > 0,
+    "complex": lambda t: t.to(torch.complex64),
+    "shorter": lambda t: t[:-1].clone(),
+    "deeper": lambda t: t.unsqueeze(0).clone(),
+}
+WRONG_INTEGERS = (torch.float16, torch.float32, torch.int16, torch.uint8, torch.bool)
+
+
+INTEGERS = ("log_scale", "inner_rows", "outer_rows")
+TRIES = [
+    *((name, POISONS["nan"]) for name in REAL),
+    *zip(REAL * 2, POISONS.values(), strict=False),
+    *((name, lambda t: t.half()) for name in INTEGERS),
+    *(("inner_rows", lambda t, kind=kind: t.to(kind)) for kind in WRONG_INTEGERS),
+]
+
+
+def test_poisoned_tensors_of_a_head_are_refused(tmp_path):
+    """The network that was to be filled is left plain."""
+    model, path = distilled(), tmp_path / "poisoned.pocket"
+    assert {*REAL, *INTEGERS} == set(tensors_at(model))
+    for name, poison in TRIES:
+        forged = copy.deepcopy(model)
+        forged._buffers[f"one_pass_{name}"] = poison(tensors_at(model)[name])
+        pb.save(forged, path, lossless=True)
+        net = build_network("mlp", **OPTIONS)
+        with pytest.raises(FormatError, match=rf"one.pass.*({name}|its places need)"):
+            pb.load(path, net)
+        assert not any(True for _ in pb.named_posteriors(net))
+        assert not any(module._forward_pre_hooks for module in net.modules())
+
+
+def test_whatever_finite_numbers_a_head_holds_predictions_are_finite(tmp_path):
+    """Heads of random bits, as far as float16 is finite."""
+    generator = torch.Generator().manual_seed(0)
+    model = distilled()
+    for _ in range(20):
+        forged = copy.deepcopy(model)
+        for name, old in tensors_at(model).items():
+            bits = torch.randint(-(2**15), 2**15, old.shape, generator=generator)
+            new = bits.to(torch.int8) if name not in REAL else bits.to(torch.int16)
+            new = new if name not in REAL else new.view(torch.float16).nan_to_num()
+            forged._buffers[f"one_pass_{name}"] = new
+        pb.save(forged, tmp_path / "random.pocket")
+        found = pb.predict(pb.load(tmp_path / "random.pocket"), inputs())
+        assert found.estimator == "one_pass"
+        assert found.probs.isfinite().all()
+        assert found.epistemic.isfinite().all()
 
 
 def test_an_ensemble_has_no_head(tmp_path):

@@ -19,7 +19,7 @@ from pocketbayes.posteriors import Posterior
 _PART = 1 << 18  # values of a part
 _ROUNDING = 1e-9  # of sums in float64, relative to |w|
 _EPSILONS = 4.0  # of another type: rounding moves s by about 0.2 eps |w|
-_TENSORS, _VALUES = 32, 64  # that are looked at: tensors, and values of each
+_TENSORS, _VALUES = 16, 32  # that are looked at: tensors, and values of each
 _IDLE = "prior_std"  # of posteriors: no prediction depends on it
 
 

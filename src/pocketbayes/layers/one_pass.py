@@ -17,6 +17,7 @@ from pocketbayes.layers.known_weights import KnownWeights
 PREFIX = "one_pass_"  # of the names of its buffers
 _OFF, _UNREAD, _STEPS_PER_OCTAVE = -128, -127, 8
 _MOST_HIDDEN, _LEAST_SQUARE = 50.0, 1e-12
+_MOST_VARIANCE = 1e30  # whatever a file says
 _MOST_LOG = 20.0  # of a factor on outputs or variances, either way
 
 
@@ -93,7 +94,9 @@ def spread(
     log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
     mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
     variance = log_variance.exp()
-    return mean, variance if last_variance is None else variance * last_variance**head.slope
+    if last_variance is not None:
+        variance = (variance * last_variance**head.slope).clamp_max(_MOST_VARIANCE)
+    return mean, variance
 
 
 def folded(numbers: Numbers, widths: Sequence[int], gone: Sequence[Gone] = ()) -> Folded:
