@@ -4,6 +4,7 @@ import copy
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from pocketbayes.codec.container import (
 )
 from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
-from pocketbayes.codec.layout import Options
+from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
@@ -188,6 +189,15 @@ def described(path: str | os.PathLike[str]) -> Description:
         return model_in(description)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
+
+
+def stored_with(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Options with which `save` writes the posteriors of this file once more as they are."""
+    with opened(Path(path)) as file:
+        contents_of(file)
+        sections = file.description.get("sections", {})
+    found = options_behind({name: said.get("step") for name, said in sections.items()})
+    return {} if found is None else {"tolerance": found.tolerance, "lossless": found.lossless}
 
 
 def _network(header: Header, net: nn.Module | None) -> nn.Module:

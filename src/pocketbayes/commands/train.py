@@ -36,6 +36,7 @@ from pocketbayes.commands.runs import (
     write_metrics,
 )
 from pocketbayes.data import MemoryLoader, with_validation
+from pocketbayes.distillation import distill_
 from pocketbayes.layers import bayesianize_, describe, set_estimator
 from pocketbayes.methods import ExchangingMethod, Method, Sharing, VariationalMethod
 from pocketbayes.prediction import evaluate
@@ -66,6 +67,9 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     if not first:
         return {}
     size = save(result.model, directory / MODEL)
+    if options.one_pass:
+        distill_(result.model, _loader(plan, train), seed=options.seed)
+        size = save(result.model, directory / MODEL)
     report: dict[str, Any] = {
         "run": str(directory),
         "file": str(directory / MODEL),
@@ -179,10 +183,9 @@ def _trained(
         net = with_weights(net, options.weights)
     if ":" in options.model:
         _require_outputs(net, train)
-    batch_size = options.batch_size or suitable_batch_size(len(train))
     return fit(
         _bayesian(plan, net.to(train.device), train),
-        MemoryLoader(train, batch_size, shuffle=True, augment=options.augment),
+        _loader(plan, train),
         plan.method,
         epochs=options.epochs,
         likelihood=train.likelihood,
@@ -196,6 +199,11 @@ def _trained(
         keep_best=options.keep_best,
         patience=options.patience,
     )
+
+
+def _loader(plan: Plan, train: Dataset) -> MemoryLoader:
+    batch_size = plan.options.batch_size or suitable_batch_size(len(train))
+    return MemoryLoader(train, batch_size, shuffle=True, augment=plan.options.augment)
 
 
 def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
