@@ -55,8 +55,6 @@ def fate_of_head(maker: CandidateMaker, chosen: Candidate, out: Path) -> dict[st
     if not maker.had_head:
         return {}
     if described(chosen.path).one_pass is None:
-        return {
-            "one_pass": "dropped, since it leaves too little room for the weights; teach another "
-            f"one by: pocketbayes distill {out}"
-        }
+        why = "the file did not fit with it" if maker.head_bytes else "it is half of the target"
+        return {"one_pass": f"dropped: {why}; for another one: pocketbayes distill {out}"}
     return {"one_pass": "kept" if chosen.recipe.is_untouched else "taught again"}

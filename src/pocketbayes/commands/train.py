@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pocketbayes.codec import load, save
+from pocketbayes.codec import FileSummary, load, save
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import (
     Dataset,
@@ -66,10 +66,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         raise
     if not first:
         return {}
-    size = save(result.model, directory / MODEL)
-    if options.one_pass:
-        distill_(result.model, _loader(plan, train), seed=options.seed)
-        size = save(result.model, directory / MODEL)
+    size = _stored(plan, result.model, train, directory / MODEL)
     report: dict[str, Any] = {
         "run": str(directory),
         "file": str(directory / MODEL),
@@ -91,6 +88,15 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         report["validation"] = in_units(record.to_dict(), train.preprocess)
     write_metrics(directory, report)
     return report
+
+
+def _stored(plan: Plan, model: nn.Module, train: Dataset, path: Path) -> FileSummary:
+    """Writes the model, and once more with a head: what was trained is safe meanwhile."""
+    size = save(model, path)
+    if not plan.options.one_pass:
+        return size
+    distill_(model, _loader(plan, train), seed=plan.options.seed)
+    return save(model, path)
 
 
 def reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:

@@ -147,7 +147,10 @@ def _in_epochs(teacher: Teacher, epochs: int) -> Iterator[tuple[float, Lesson]]:
 def _require_distillable(model: nn.Module, loader: object) -> None:
     require_module(model)
     if isinstance(model, Ensemble):
-        raise PocketBayesError("distill_ takes one network: an ensemble has no mean network to run")
+        raise PocketBayesError(
+            "distill_ takes one network, and one pass of a member knows nothing of the others: "
+            "predict runs each of them; or distil a single network that is trained by itself"
+        )
     posteriors = [posterior for _, posterior in named_posteriors(model)]
     if not posteriors:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
