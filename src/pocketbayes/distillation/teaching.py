@@ -59,7 +59,7 @@ def distill_(
     cross-entropy of the predictives and the aleatoric part, for values by the likelihood of draws.
     From then on `predict` and `evaluate` run the network once; `estimator="weight"` and the like
     still draw. The head is stored in the file: 6 kB, or 3% of a byte a weight. `fit`, `prune_` and
-    others that change weights drop it.
+    others that change weights drop it; after steps of your own `predict` warns, and draws.
 
     Args:
         model: a trained Bayesian model, not an ensemble.
