@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from pocketbayes.models import build_network
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.one_pass import one_pass_gaussian
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+KNOWN = json.loads((GOLDEN / "heads.json").read_text())
 OPTIONS = {"input_shape": (6,), "num_outputs": 3, "hidden": (16, 12)}
 
 
@@ -357,6 +360,20 @@ def test_an_ensemble_has_no_head(tmp_path):
     assert pb.predict(pb.load(tmp_path / "two.pocket"), inputs()).estimator == "weight"
     with pytest.raises(pb.PocketBayesError, match="ensemble"):
         pb.distill_(whole, [inputs()])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_heads_in_files_mean_the_same_for_ever(name, tmp_path):
+    """The first ones have no "gone", and count channels that nobody reads."""
+    model, known = pb.load(GOLDEN / f"head-{name}.pocket"), KNOWN[name]
+    found = pb.predict(model, torch.tensor(known["input"]))
+    assert found.estimator == "one_pass"
+    torch.testing.assert_close(found.probs, torch.tensor(known["probs"]))
+    torch.testing.assert_close(
+        found.epistemic, torch.tensor(known["epistemic"]), rtol=1e-4, atol=1e-6
+    )
+    pb.save(model, tmp_path / "again.pocket")
+    assert (tmp_path / "again.pocket").read_bytes() == (GOLDEN / f"head-{name}.pocket").read_bytes()
 
 
 def test_a_state_without_its_head_has_none():

@@ -148,8 +148,8 @@ def _require_distillable(model: nn.Module, loader: object) -> None:
     require_module(model)
     if isinstance(model, Ensemble):
         raise PocketBayesError(
-            "distill_ takes one network, and one pass of a member knows nothing of the others: "
-            "predict runs each of them; or distil a single network that is trained by itself"
+            "distill_ takes one network, not an ensemble: one pass of a member knows nothing of "
+            "the others. predict runs each of them; or distil one that is trained by itself"
         )
     posteriors = [posterior for _, posterior in named_posteriors(model)]
     if not posteriors:
