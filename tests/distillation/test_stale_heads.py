@@ -183,6 +183,18 @@ def test_the_head_goes_with_its_weights(way, tmp_path):
     assert not has_stale_head(model)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_head_goes_to_a_gpu_and_back():
+    model = distilled()
+    assert not has_stale_head(model.cuda())
+    assert pb.predict(model, inputs().cuda()).estimator == "one_pass"
+    steps_on_gpu = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
+    model(inputs().cuda()).sum().backward()
+    steps_on_gpu.step()
+    assert has_stale_head(model)
+    assert not has_stale_head(distilled().cuda().cpu())
+
+
 @pytest.mark.parametrize("way", [*WAYS, "file"])
 def test_a_stale_head_stays_stale_or_is_left_behind(way, tmp_path):
     model = distilled()

@@ -110,7 +110,7 @@ def folded(numbers: Numbers, widths: Sequence[int], gone: Sequence[Gone] = ()) -
     varying = member * (scale > 0)
     weights = varying / varying.sum(1, keepdim=True).clamp_min(1) * scale.square()
     counted = member[:-1] * numbers.counts
-    lost = scale.new_tensor(gone or [(0, 0.0)] * len(counted)).view(len(counted), 2)
+    lost = scale.new_tensor(gone) if gone else scale.new_zeros(len(counted), 2)
     total = (counted.sum(1) + lost[:, 0]).clamp_min(1)
     sizes = counted / total.unsqueeze(1)
     inner, none = numbers.inner * scale, torch.zeros_like(sizes)
