@@ -29,8 +29,8 @@ MAY_IMPORT = {
     "estimators": "codec layers methods models posteriors prediction training",
     "compression": "layers posteriors prediction sharing sparsity",
     "report": "codec data layers methods posteriors prediction",
-    "commands": "codec compression data layers likelihoods methods models prediction report "
-    "training",
+    "commands": "codec compression data distillation layers likelihoods methods models prediction "
+    "report training",
 }
 AT_THE_ROOT = {"": set(MAY_IMPORT), "__main__": {"cli"}, "cli": {"codec", "commands", "report"}}
 READ_THE_VERSION = {"cli", "commands.report"}  # the one name that may come from the root itself

@@ -1,4 +1,4 @@
-"""The command line: `pocketbayes demo | train | compress | evaluate | predict | figures | ...`.
+"""The command line: `pocketbayes demo | train | compress | distill | evaluate | predict | ...`.
 
 Options of methods, networks and data sets are read off their own signatures (see `flags`), so
 nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
@@ -15,6 +15,7 @@ from pocketbayes import __version__, codec
 from pocketbayes.commands.compress import CompressOptions, compress_flags, run_compression
 from pocketbayes.commands.compressed_runs import before_and_after
 from pocketbayes.commands.demo import DemoOptions, run_demo
+from pocketbayes.commands.distill import compared, distill_flags, run_distillation
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
 from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
@@ -42,7 +43,7 @@ Target = Annotated[
     Path, typer.Argument(metavar="RUN_OR_FILE", help="A run directory or a .pocket file.")
 ]
 TRAIN, EVALUATE = train_flags(), evaluate_flags()
-COMPRESS = compress_flags()
+COMPRESS, DISTILL = compress_flags(), distill_flags()
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
 FIGURES, FEATURES = figure_flags(), options_in(FeatureOptions)
 REPORT = report_flags()
@@ -110,6 +111,25 @@ def compress(
     report = run_compression(run, options)
     title = f"{report['run']}, on its {report['after']['num_examples']} validation examples"
     show(report, json, rows_table(title, before_and_after(report)))
+
+
+def distill(
+    run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
+) -> None:
+    """Teach a model to tell from one pass what its draws say, and write a new run or file.
+
+    The data is the training data, prepared and augmented as the run did. One pass and draws are
+    compared on the validation part.
+
+    [bold]Examples[/bold]
+
+      pocketbayes distill runs/digits-mlp-mean-field
+
+      pocketbayes distill model.pocket --data cifar10 --root DATA --out fast.pocket
+    """
+    report = run_distillation(run_or_file, given_options(values, config, DISTILL), DISTILL)
+    title = f"{report['out']}, {report['bytes']:,} bytes, before {report['bytes_before']:,}"
+    show(report, json, rows_table(title, compared(report)))
 
 
 def evaluate(
@@ -240,15 +260,9 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
 
 
 for command, flags in (
-    (demo, DEMO),
-    (train, TRAIN),
-    (compress, COMPRESS),
-    (evaluate, EVALUATE),
-    (predict, PREDICT),
-    (figures, FIGURES),
-    (features, FEATURES),
-    (report, REPORT),
-):
+    (demo, DEMO), (train, TRAIN), (compress, COMPRESS), (distill, DISTILL), (evaluate, EVALUATE),
+    (predict, PREDICT), (figures, FIGURES), (features, FEATURES), (report, REPORT),
+):  # fmt: skip
     app.command()(add_flags(command, flags))
 app.command()(inspect)
 

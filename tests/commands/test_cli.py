@@ -94,8 +94,9 @@ def work(tmp_path_factory):
 
 def test_help_lists_what_exists_and_shows_examples(work, quick):
     text = quick("--help").stdout
-    assert all(word in text for word in ("demo", "train", "compress", "evaluate", "predict"))
-    for command in ("demo", "train", "compress", "evaluate", "predict", "inspect"):
+    names = ("demo", "train", "compress", "distill", "evaluate", "predict", "inspect")
+    assert all(word in text for word in names)
+    for command in names:
         text = quick(command, "--help").stdout
         assert "Examples" in text
         assert f"pocketbayes {command}" in text

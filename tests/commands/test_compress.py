@@ -238,7 +238,7 @@ class PaperShop(CandidateMaker):
     def _made(self, recipe, epochs, refresh=True):
         return None, []
 
-    def _stored(self, model, recipe):
+    def stored(self, model, recipe):
         path = self.folder / "file"
         path.write_bytes(bytes(self.floor + round(self.slope * recipe.density)))
         return path
@@ -412,7 +412,7 @@ def test_values_in_their_own_units(compressed, tmp_path, monkeypatch):
 class Refreshing(CandidateMaker):
     """A maker of candidates for a regression, in which nothing is trained."""
 
-    def _loader(self):
+    def loader(self):
         x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
         return [(x, x[:, :1])]
 

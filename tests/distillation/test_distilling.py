@@ -8,7 +8,7 @@ from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.errors import DataError, PocketBayesError
-from pocketbayes.layers import Numbers, folded, head_of, spread
+from pocketbayes.layers import Gone, Numbers, folded, head_of, spread
 from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.models import build_network
 from pocketbayes.prediction.draws import drawing
@@ -94,19 +94,23 @@ def test_the_folded_head_is_its_formula():
     widths, outputs, rows = [5, 3, 4], 4, 11
     scale = random(12).exp()
     scale[2] = 0
+    counts = torch.ones(12, dtype=torch.float64)
+    scale[3] = counts[3] = 0  # unread
     numbers = Numbers(
-        random(12), scale, random(7, 12), random(7), random(9, 7 + 3 + 2 + 1) / 9, random(9),
-        random(4),
+        random(12), scale, counts, random(7, 12), random(7), random(9, 7 + 3 + 2 + 1) / 9,
+        random(9), random(4),
     )  # fmt: skip
+    gone = [Gone(2, 3.5), Gone(0, 0.0)]
     features, last = random(rows, 12), random(rows, 4).exp()
     out = features[:, -4:]
     z = (features - numbers.center) * scale
     inside = (
-        z[:, [0, 1, 3, 4]].square().mean(1),
+        z[:, [0, 1, 4]].square().mean(1),
         z[:, 5:8].square().mean(1),
         z[:, 8:].square().mean(1),
     )
-    sizes = features[:, :5].square().mean(1).log(), features[:, 5:8].square().mean(1).log()
+    read = features[:, [0, 1, 2, 4]].square().sum(1)
+    sizes = (read + 3.5).div(4 + 2).log(), features[:, 5:8].square().mean(1).log()
     relu = torch.relu(z @ numbers.inner.T + numbers.inner_bias).clamp(max=50)
     entropy = torch.special.entr(out.softmax(1)).sum(1)
     known = [*relu.T, *(d.log1p() for d in inside), *sizes, entropy]
@@ -114,7 +118,7 @@ def test_the_folded_head_is_its_formula():
     mean = out * found[:, :1].exp() + found[:, 1:5] / scale[-outputs:]
     variance = found[:, 5:].exp() * last**numbers.slope
     torch.testing.assert_close(
-        spread(folded(numbers, widths), features, out, last), (mean, variance)
+        spread(folded(numbers, widths, gone), features, out, last), (mean, variance)
     )
 
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOT_RUN = ("git", "make", "pip", "python", ".venv/bin/pytest", "pocketbayes demo")
 PETS = {"cat": 60, "dog": 200}
-TRAINS = {"train": "1", "compress": "0"}
+TRAINS = {"train": "1", "compress": "0", "distill": "1"}
 MOST_EPOCHS = 3
 STAND_INS = {
     "--data cifar10 --root DATA": "--data digits",

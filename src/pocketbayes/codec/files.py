@@ -2,8 +2,9 @@
 
 import copy
 import os
-from dataclasses import replace
+import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from pocketbayes.codec.container import (
 )
 from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
-from pocketbayes.codec.layout import Options
+from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
@@ -34,13 +35,16 @@ from pocketbayes.layers import (
     attach_description,
     bayesian_modules,
     describe,
-    estimator_of,
+    description_to_store,
     has_description,
+    has_stale_head,
+    head_knows_weights,
     members_of,
     named_posteriors,
     require_parameters,
     set_description,
     set_head,
+    tensors_at,
     unwrapped,
 )
 from pocketbayes.models import build_network
@@ -84,6 +88,7 @@ def save(
         raise PocketBayesError("save takes a Bayesian model: call bayesianize_(net) first")
     require_number(tolerance, "tolerance", above=1e-9, most=1.0)
     model = unwrapped(model)
+    _say_if_stale(model)
     family = {kind: name for name, kind in FAMILIES.items()}
     posteriors = dict(named_posteriors(model))
     families = {name: family[type(q)] for name, q in posteriors.items()}
@@ -95,7 +100,7 @@ def save(
     )
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
-        "model": replace(describe(model), estimator=estimator_of(model)).to_facts(),
+        "model": description_to_store(model).to_facts(),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
@@ -106,6 +111,15 @@ def save(
         summary = summary_of(contents, header_of(contents), tally)
         write_container(Path(path), pieces)
     return summary
+
+
+def _say_if_stale(model: nn.Module) -> None:
+    if has_stale_head(model):
+        warnings.warn(
+            "the weights have changed since distill_, so the file is written without the one-pass "
+            "head: call distill_ again before save",
+            stacklevel=3,
+        )
 
 
 def _arrays(
@@ -177,6 +191,15 @@ def described(path: str | os.PathLike[str]) -> Description:
         raise FormatError(f"{path}: {error}") from error
 
 
+def stored_with(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Options with which `save` writes the posteriors of this file once more as they are."""
+    with opened(Path(path)) as file:
+        contents_of(file)
+        sections = file.description.get("sections", {})
+    found = options_behind({name: said.get("step") for name, said in sections.items()})
+    return {} if found is None else {"tolerance": found.tolerance, "lossless": found.lossless}
+
+
 def _network(header: Header, net: nn.Module | None) -> nn.Module:
     """A plain network to fill: the given one, or one of ours that holds no memory yet."""
     first = _built(header) if net is None else _named_alike(net, header)
@@ -225,6 +248,8 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> None:
                 add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
     _make_room_for_head(model, header, file)
     replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
+    _require_sound_head(model)
+    head_knows_weights(model)
     model.eval()
 
 
@@ -242,3 +267,9 @@ def _make_room_for_head(model: nn.Module, header: Header, file: Contents) -> Non
         if spec is not None
     }
     set_head(model, OnePassHead.from_facts(facts), tensors)
+
+
+def _require_sound_head(model: nn.Module) -> None:
+    for name, tensor in tensors_at(model).items():
+        if not bool(tensor.isfinite().all()):
+            raise FormatError(f"section state/{PREFIX}{name} holds NaN or infinite numbers")

@@ -121,17 +121,30 @@ def _is_one_pass(found: Any) -> bool:
     """Places [name, axis of examples, channels], and the draws that were learned from."""
     return (
         _is_dict(found)
-        and found.keys() == {"places", "last_variance", "draws", "estimator"}
+        and found.keys() - {"gone"} == {"places", "last_variance", "draws", "estimator"}
         and isinstance(found["places"], list)
         and all(map(_is_place, found["places"]))
         and isinstance(found["last_variance"], bool)
         and (not found["last_variance"] or bool(found["places"]))
         and _is_count(found["draws"])
         and found["estimator"] in ESTIMATORS
+        and ("gone" not in found or _is_gone(found["gone"], len(found["places"])))
+    )
+
+
+def _is_gone(found: Any, places: int) -> bool:
+    """[channels, sum of their squares] of each place."""
+    return (
+        isinstance(found, list)
+        and len(found) == places
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in found)
+        and all(type(n) is int and 0 <= n <= _MOST_GONE for n, _ in found)
+        and all(type(square) is float and 0 <= square <= _MOST_GONE for _, square in found)
     )
 
 
 _MOST_AXIS = 3  # of the examples, in the input of a layer
+_MOST_GONE = 1 << 40
 
 
 def _is_place(place: Any) -> bool:

@@ -16,7 +16,14 @@ from pocketbayes.codec.arrays import Spec, flat, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.float_codings import multiples_of_step
 from pocketbayes.codec.jobs import Array, Arrays, Job, Steps, counts
-from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step
+from pocketbayes.codec.steps import (
+    log_odds_step,
+    log_std_step,
+    mean_step,
+    tolerance_of_log_odds,
+    tolerance_of_log_std,
+    tolerance_of_mean,
+)
 from pocketbayes.codec.tokens import Integers, found
 
 _PARTNER = {"mean": "log_std", "outlier_mean": "outlier_log_std"}
@@ -26,6 +33,11 @@ _STEPS: dict[str, Callable[[float], float]] = {
     "mean": mean_step,
     "outlier_mean": mean_step,
     "log_odds": log_odds_step,
+}
+_TOLERANCES: dict[Callable[[float], float], Callable[[float], float]] = {
+    log_std_step: tolerance_of_log_std,
+    mean_step: tolerance_of_mean,
+    log_odds_step: tolerance_of_log_odds,
 }
 _PLACES = ("index", "outlier", "blend")
 WITH_STEP = ("steps", "relative")
@@ -38,6 +50,19 @@ class Options(NamedTuple):
     tolerance: float
     lossless: bool = False
     exact_state: bool = False
+
+
+def options_behind(sections: Mapping[str, float | None]) -> Options | None:
+    """What sections of these steps were stored with; None: none of them tells.
+
+    Steps are rounded down, so all tolerances between two bounds give the same ones: of the lower
+    bounds the largest lies in between for all sections.
+    """
+    told = {name: step for name, step in sections.items() if _role(name) in _STEPS}
+    if not told:
+        return None
+    least = [_TOLERANCES[_STEPS[_role(n)]](step) for n, step in told.items() if step is not None]
+    return Options(max(least) * (1 + 1e-9)) if least else Options(1e-3, lossless=True)
 
 
 class Section(NamedTuple):

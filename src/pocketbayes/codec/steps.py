@@ -45,6 +45,21 @@ def log_odds_step(tolerance: float) -> float:
     return _rounded(math.sqrt(32 * tolerance))
 
 
+def tolerance_of_log_std(step: float) -> float:
+    """The least tolerance of this step."""
+    return math.expm1(step) - step
+
+
+def tolerance_of_mean(step: float) -> float:
+    """The least tolerance of this step."""
+    return (step / 2) ** 2
+
+
+def tolerance_of_log_odds(step: float) -> float:
+    """The least tolerance of this step."""
+    return step**2 / 32
+
+
 def _rounded(step: float) -> float:
     """Down to 12 bits: a short number, and products with small integers are exact."""
     mantissa, exponent = math.frexp(step)

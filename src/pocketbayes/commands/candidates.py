@@ -11,13 +11,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from pocketbayes.codec import save
+from pocketbayes.codec import described, save
 from pocketbayes.commands.opening import Dataset
 from pocketbayes.commands.planning import Plan
 from pocketbayes.commands.train import reopened
 from pocketbayes.compression import Recipe, Score, Sized, Traits, best_fitting, prune_, searched
 from pocketbayes.data import MemoryLoader
-from pocketbayes.layers import Ensemble, describe, named_posteriors
+from pocketbayes.layers import (
+    Ensemble,
+    describe,
+    estimator_of,
+    head_of,
+    named_posteriors,
+    set_head,
+)
 from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing, unshare_
 from pocketbayes.prediction import Record, evaluate
 from pocketbayes.training import fit, refresh_noise_, refresh_norms_, suitable_batch_size
@@ -60,7 +67,10 @@ class TooLarge:
 
 @dataclass(frozen=True)
 class CandidateMaker:
-    """A model with its file, the run's data, and a folder for the files of candidates."""
+    """A model with its file, the run's data, and a folder for the files of candidates.
+
+    `head_bytes` are left in each file whose one-pass head is to be taught again.
+    """
 
     model: nn.Module
     source: Path
@@ -71,11 +81,17 @@ class CandidateMaker:
     target: int
     traits: Traits
     lr: float
+    head_bytes: int = 0
 
     @property
     def limit(self) -> int:
         """Most bytes of a candidate: a file that is smaller than asked for must not grow."""
         return min(self.target, self.source.stat().st_size)
+
+    @property
+    def had_head(self) -> bool:
+        """Whether the file has a one-pass head, which other weights need anew."""
+        return described(self.source).one_pass is not None
 
     def as_stored(self) -> Candidate:
         """The model as it is."""
@@ -101,8 +117,8 @@ class CandidateMaker:
         """
         for number in range(_TRIES):
             model, history = self._made(recipe, epochs)
-            path = self._stored(model, recipe)
-            size = path.stat().st_size
+            path = self.stored(model, recipe)
+            size = self._size(path, model)
             if size <= self.limit:
                 return Candidate(recipe, path, size, self.measured(path), epochs, history)
             smaller = self._turned_back(recipe, size, 2**number)
@@ -111,23 +127,25 @@ class CandidateMaker:
             recipe = smaller
         return TooLarge(recipe, size)
 
-    def measured(self, path: Path, outside: Any = None) -> Record:
-        """What comes out of a file, on the validation part."""
+    def measured(self, path: Path, outside: Any = None, by_itself: bool = False) -> Record:
+        """What comes out of a file, on the validation part: by draws, or as it does by itself."""
         options = self.plan.options
+        draws = estimator_of(self.model) if self.had_head and not by_itself else None
         return evaluate(
             reopened(path, self.plan, self.train),
             MemoryLoader(self.validation, _EVALUATION_BATCH),
             options.num_samples,
             outside,
             torch.Generator().manual_seed(options.seed),
+            draws,
         )
 
     def _turned_to_fit(self, recipe: Recipe) -> list[Sized]:
         def size_at(setting: float) -> int:
             chosen = recipe.turned(setting)
             model, _ = self._made(chosen, 0, refresh=False)
-            path = self._stored(model, chosen)
-            size = path.stat().st_size
+            path = self.stored(model, chosen)
+            size = self._size(path, model)
             path.unlink()
             return size
 
@@ -162,7 +180,12 @@ class CandidateMaker:
         weights = sum(q.shape.numel() for _, q in named_posteriors(self.model))
         return (recipe.density or self.traits.density) * weights / 8
 
-    def _stored(self, model: nn.Module, recipe: Recipe) -> Path:
+    def _size(self, path: Path, model: nn.Module) -> int:
+        """Bytes of the file, with those of a head that it is to have."""
+        waits = self.head_bytes > 0 and head_of(model) is None
+        return path.stat().st_size + (self.head_bytes if waits else 0)
+
+    def stored(self, model: nn.Module, recipe: Recipe) -> Path:
         """A file of its own for every candidate."""
         path = self.folder / f"{secrets.token_hex(8)}.pocket"
         save(model, path, tolerance=recipe.tolerance or 1e-3)
@@ -175,13 +198,14 @@ class CandidateMaker:
         model = copy.deepcopy(self.model)
         if recipe.is_untouched:
             return model, []
+        set_head(model, None)
         pruned_to(model, recipe.density)
         if recipe.entries is not None:
             return model, self._trained(model, self.sharing(recipe, refresh), epochs)
         if refresh:
             generator = torch.Generator().manual_seed(self.plan.options.seed)
-            refresh_norms_(model, self._loader(), generator=generator)
-            refresh_noise_(model, self._loader(), generator=generator)
+            refresh_norms_(model, self.loader(), generator=generator)
+            refresh_noise_(model, self.loader(), generator=generator)
         return model, self._trained(model, self._fine_tuning(), epochs) if epochs else []
 
     def _fine_tuning(self) -> Method:
@@ -213,7 +237,7 @@ class CandidateMaker:
         options = self.plan.options
         result = fit(
             model,
-            self._loader(),
+            self.loader(),
             method,
             epochs=epochs,
             likelihood=self.train.likelihood,
@@ -224,7 +248,8 @@ class CandidateMaker:
         )
         return result.history
 
-    def _loader(self) -> MemoryLoader:
+    def loader(self) -> MemoryLoader:
+        """The training part, as the run was trained on it."""
         options = self.plan.options
         size = options.batch_size or suitable_batch_size(len(self.train))
         return MemoryLoader(self.train, size, shuffle=True, augment=options.augment)
@@ -249,6 +274,7 @@ def pruned_to(model: nn.Module, density: float | None) -> None:
 def traits_of(model: nn.Module) -> Traits:
     """What of the model decides how it can be made smaller."""
     plain = copy.deepcopy(model)
+    set_head(plain, None)
     pruned_to(plain, None)
     return Traits(
         is_random=any(q.is_random for _, q in named_posteriors(model)),

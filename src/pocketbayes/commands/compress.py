@@ -1,15 +1,12 @@
 """`pocketbayes compress`: a run made to fit a size, chosen by its validation part."""
 
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pocketbayes.codec import prepare_directory
 from pocketbayes.commands.candidates import Candidate, CandidateMaker, TooLarge, traits_of, words_of
 from pocketbayes.commands.compressed_runs import (
     candidate_rows,
@@ -25,12 +22,13 @@ from pocketbayes.commands.opening import (
     prepared_alike,
 )
 from pocketbayes.commands.planning import Plan, resumed, train_flags
-from pocketbayes.commands.runs import MODEL
+from pocketbayes.commands.retaught import fate_of_head, retaught, room_for_head_
+from pocketbayes.commands.runs import MODEL, beside, hidden_folder, require_free
 from pocketbayes.commands.train import opened_parts
 from pocketbayes.compression import Recipe, Traits, ranked_scores, recipes_for
 from pocketbayes.data import DATASETS, MemoryLoader
 from pocketbayes.errors import PocketBayesError, require_count, require_number
-from pocketbayes.layers import describe
+from pocketbayes.layers import describe, head_of
 from pocketbayes.report import as_text
 
 _MUCH_WORSE = 0.1  # nats per example
@@ -95,26 +93,25 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
     """Tries, trains, chooses and writes a run directory; the report says what was found."""
     begin = time.monotonic()
     plan = _plan_of(run, options)
-    out = options.out or _beside(run)
-    _require_free(out)
-    with _hidden_folder(out) as folder:
+    out = options.out or beside(run, "compressed")
+    require_free(out)
+    with hidden_folder(out) as folder:
         maker = _candidate_maker(run, plan, options, folder)
         outside = _outside(maker, options)
         before = maker.as_stored()
         _say_start(run, before.size, maker.target)
         found, missed = _tried(maker, before, options)
-        chosen = _best(found, maker.limit)[0]
+        best = _best(found, maker.limit)[0]
+        chosen = retaught(maker, best)
         report = compression_report(run, out, maker, (before, chosen), outside)
-        report["candidates"] = candidate_rows(maker, found, missed, chosen)
+        report |= fate_of_head(maker, chosen, out)
+        report["candidates"] = candidate_rows(maker, found, missed, best)
         report["seconds"] = time.monotonic() - begin
         write_compressed_run(folder / "run", out, maker, chosen, run, report)
+    if "one_pass" in report:
+        _say(f"the one-pass head was {report['one_pass']}")
     _say_end(out, options.model, maker.traits, (before, chosen))
     return report
-
-
-def _beside(run: Path) -> Path:
-    named = run if run.name not in ("", "..") else run.resolve()
-    return named.with_name(f"{named.name}-compressed")
 
 
 def _plan_of(run: Path, options: CompressOptions) -> Plan:
@@ -134,19 +131,6 @@ def _plan_of(run: Path, options: CompressOptions) -> Plan:
         )
     seed = plan.options.seed if options.seed is None else options.seed
     return replace(plan, options=replace(plan.options, seed=seed))
-
-
-def _require_free(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise PocketBayesError(f"{out} is there already: choose another --out")
-
-
-@contextmanager
-def _hidden_folder(out: Path) -> Iterator[Path]:
-    """A folder beside the run to be, gone afterwards: what is not finished never has its name."""
-    parent = prepare_directory(out.resolve().parent)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=parent) as name:
-        yield Path(name)
 
 
 def _candidate_maker(
@@ -169,9 +153,10 @@ def _candidate_maker(
             "--root where it is"
         )
     (folder / "files").mkdir()
+    target = cast(int, options.target_bytes)
     return CandidateMaker(
-        model, run / MODEL, plan, train, validation, folder / "files",
-        cast(int, options.target_bytes), traits_of(model), options.lr,
+        model, run / MODEL, plan, train, validation, folder / "files", target, traits_of(model),
+        options.lr, room_for_head_(model, folder / "files", target),
     )  # fmt: skip
 
 
@@ -227,7 +212,8 @@ def _attempted(
 ) -> Candidate | TooLarge | None:
     """The candidate, or how large it came out; None: not possible for this model."""
     try:
-        outcome = maker.fitted(recipe) if recipe != before.recipe else before
+        as_it_is = recipe == before.recipe and maker.had_head == (head_of(maker.model) is not None)
+        outcome = before if as_it_is else maker.fitted(recipe)
     except PocketBayesError as error:
         _say(f"  {recipe.words()}: not possible: {error}")
         return None

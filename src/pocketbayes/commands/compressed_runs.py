@@ -26,7 +26,8 @@ def compression_report(
 ) -> dict[str, Any]:
     """Before and after; numbers are those of the validation part."""
     before, after = (
-        {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside).to_dict()) for c in ends
+        {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside, True).to_dict())
+        for c in ends
     )
     return {
         "run": str(out),
@@ -105,12 +106,8 @@ def write_compressed_run(
 
 def _config(shop: CandidateMaker, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
     """The run's own config, as one that goes on from it; shared weights have another method."""
-    plan, parent = shop.plan, run.absolute()
-    options = replace(
-        plan.options, parent=parent, out=out, epochs=chosen.epochs, weights=None, prior_std=None,
-        bias=False,
-    )  # fmt: skip
+    plan = shop.plan.child(run, out, chosen.epochs)
     if chosen.recipe.entries is None:
-        return replace(plan, options=options).to_config()
+        return plan.to_config()
     method = shop.sharing(chosen.recipe)
-    return replace(plan, options=replace(options, method="sharing"), method=method).to_config()
+    return replace(plan, options=replace(plan.options, method="sharing"), method=method).to_config()

@@ -21,7 +21,7 @@ from pocketbayes.data import DATASETS
 from pocketbayes.errors import nearest, require_choice, require_count, require_number
 from pocketbayes.layers import ESTIMATORS
 from pocketbayes.likelihoods import LIKELIHOODS
-from pocketbayes.methods import METHODS, Method
+from pocketbayes.methods import METHODS, Laplace, Method, VariationalMethod
 from pocketbayes.models import MODELS
 from pocketbayes.training import DEVICES, PRECISIONS
 
@@ -57,6 +57,8 @@ class TrainOptions:
         prior_std: std of every weight's prior; default: learned for each tensor with mlp and for
             values, else 0.05.
         bias: make biases Bayesian as well.
+        one_pass: teach the trained model to tell from one pass what its draws say, by five passes
+            over the data.
         num_samples: draws per prediction when the finished model is measured.
         seed: determines start, order, augmentation and noise.
         device: auto, cpu or cuda.
@@ -84,6 +86,7 @@ class TrainOptions:
     estimator: str | None = None
     prior_std: float | None = None
     bias: bool = False
+    one_pass: bool = False
     num_samples: int = 30
     seed: int = 0
     device: str = "auto"
@@ -130,6 +133,14 @@ class Plan:
     method: Method
     network: dict[str, Any]
     dataset: dict[str, Any]
+
+    def child(self, parent: Path, out: Path, epochs: int) -> "Plan":
+        """The plan of a run that goes on from this one."""
+        options = replace(
+            self.options, parent=parent.absolute(), out=out, epochs=epochs, weights=None,
+            prior_std=None, bias=False,
+        )  # fmt: skip
+        return replace(self, options=options)
 
     def to_config(self) -> dict[str, Any]:
         """The same as one flat mapping, as it stands in config.yaml."""
@@ -178,6 +189,8 @@ def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
         method = kind(**take(rest, options_in(kind)))
     if options.likelihood not in (None, "categorical") and "task" in dataset:
         rest.setdefault("task", "regression")  # or few different counts would be classes
+    if options.one_pass and not _draws(method):
+        raise UsageError(f"--one-pass tells what draws say, and {options.method} makes none")
     options = options if method.trains else replace(options, epochs=0)
     plan = Plan(options, method, take(rest, network), take(rest, dataset))
     require_all_taken(rest, flags)
@@ -233,6 +246,11 @@ def resumed(directory: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]
     if ":" in str(known.get("model", "")) and "model" not in given:
         raise UsageError(f"{directory} trains a network of your own: say --model {known['model']}")
     return planned(known | dict(given) | {"out": directory}, flags)
+
+
+def _draws(method: Method) -> bool:
+    """Whether one network that it trains draws when it predicts."""
+    return method.keeps_dropout or isinstance(method, VariationalMethod | Laplace)
 
 
 def _known(word: str, option: str, table: Mapping[str, Any]) -> str:

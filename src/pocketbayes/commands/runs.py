@@ -1,7 +1,9 @@
 """The run directory: config, history, checkpoint, model, metrics."""
 
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,27 @@ def resumable_directory(directory: Path) -> Path:
             f"writes: train it on in a new run, by --parent {directory}"
         )
     return directory
+
+
+def beside(target: Path, what: str) -> Path:
+    """RUN-what beside RUN, or FILE-what.pocket beside FILE.pocket."""
+    named = target if target.name not in ("", "..") else target.resolve()
+    suffix = "" if target.is_dir() else named.suffix
+    return named.with_name(f"{named.name.removesuffix(suffix)}-{what}{suffix}")
+
+
+def require_free(out: Path) -> None:
+    """An error if something that would be overwritten has this name."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise PocketBayesError(f"{out} is there already: choose another --out")
+
+
+@contextmanager
+def hidden_folder(out: Path) -> Iterator[Path]:
+    """A folder beside the run to be, gone afterwards: what is not finished never has its name."""
+    parent = prepare_directory(out.resolve().parent)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=parent) as name:
+        yield Path(name)
 
 
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pocketbayes.codec import load, save
+from pocketbayes.codec import FileSummary, load, save
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import (
     Dataset,
@@ -36,6 +36,7 @@ from pocketbayes.commands.runs import (
     write_metrics,
 )
 from pocketbayes.data import MemoryLoader, with_validation
+from pocketbayes.distillation import distill_
 from pocketbayes.layers import bayesianize_, describe, set_estimator
 from pocketbayes.methods import ExchangingMethod, Method, Sharing, VariationalMethod
 from pocketbayes.prediction import evaluate
@@ -65,7 +66,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         raise
     if not first:
         return {}
-    size = save(result.model, directory / MODEL)
+    size = _stored(plan, result.model, train, directory / MODEL)
     report: dict[str, Any] = {
         "run": str(directory),
         "file": str(directory / MODEL),
@@ -87,6 +88,15 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         report["validation"] = in_units(record.to_dict(), train.preprocess)
     write_metrics(directory, report)
     return report
+
+
+def _stored(plan: Plan, model: nn.Module, train: Dataset, path: Path) -> FileSummary:
+    """Writes the model, and once more with a head: what was trained is safe meanwhile."""
+    size = save(model, path)
+    if not plan.options.one_pass:
+        return size
+    distill_(model, _loader(plan, train), seed=plan.options.seed)
+    return save(model, path)
 
 
 def reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:
@@ -179,10 +189,9 @@ def _trained(
         net = with_weights(net, options.weights)
     if ":" in options.model:
         _require_outputs(net, train)
-    batch_size = options.batch_size or suitable_batch_size(len(train))
     return fit(
         _bayesian(plan, net.to(train.device), train),
-        MemoryLoader(train, batch_size, shuffle=True, augment=options.augment),
+        _loader(plan, train),
         plan.method,
         epochs=options.epochs,
         likelihood=train.likelihood,
@@ -196,6 +205,11 @@ def _trained(
         keep_best=options.keep_best,
         patience=options.patience,
     )
+
+
+def _loader(plan: Plan, train: Dataset) -> MemoryLoader:
+    batch_size = plan.options.batch_size or suitable_batch_size(len(train))
+    return MemoryLoader(train, batch_size, shuffle=True, augment=plan.options.augment)
 
 
 def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:

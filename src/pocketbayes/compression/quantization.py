@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_count
-from pocketbayes.layers import forget_calibration, named_posteriors
+from pocketbayes.layers import forget_calibration, head_kept, named_posteriors
 from pocketbayes.posteriors import Gaussian, Sparse
 
 _RANGES = 3  # numbers per tensor: the means' scale, the least and the largest log-std
@@ -47,9 +47,10 @@ def quantize_(model: nn.Module, mean_bits: int = 8, std_bits: int = 4) -> Quanti
     if not found:
         raise PocketBayesError("nothing to quantise: no posterior with a mean and std per weight")
     forget_calibration(model)
-    for q in found:
-        q.mean.copy_(rounded_symmetric(q.mean, mean_bits))
-        q.log_std.copy_(rounded_to_centres(q.log_std, std_bits))
+    with head_kept(model):
+        for q in found:
+            q.mean.copy_(rounded_symmetric(q.mean, mean_bits))
+            q.log_std.copy_(rounded_to_centres(q.log_std, std_bits))
     weights = sum(q.num_active for q in found)
     ranges = 4 * _RANGES * len(found)
     packed = sum(ceil(q.num_active * (mean_bits + std_bits) / 8) for q in found) + ranges

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from pocketbayes.distillation.places import chosen, readings
 from pocketbayes.errors import DataError
 from pocketbayes.layers import (
+    BayesianModule,
+    Gone,
     HeadInputs,
     Inputs,
     LinearLayer,
@@ -80,8 +82,9 @@ class Teacher:
         budget = budget_of(self._model)
         places = chosen(found, budget // (_LEAST_HIDDEN + _BYTES_BESIDE) - outputs)
         by = self._estimator or estimator_of(self._model)
+        knows = ends_there and _is_random(root, places)
         self._head = OnePassHead(
-            places, ends_there and _is_random(root, places), self._num_samples, by
+            places, knows, self._num_samples, by, [Gone(0, 0.0) for _ in places]
         )
         set_head(self._model, self._head)
         self.widths = self._head.widths(outputs)
@@ -140,6 +143,7 @@ def first_numbers(
     return Numbers(
         center.half().float(),
         scale,
+        is_read.to(features.dtype),
         spread_out.to(features.dtype),
         features.new_zeros(hidden),
         features.new_zeros(answers, num_known(hidden, len(head.places))),
@@ -170,9 +174,17 @@ def _read_by(root: nn.Module, places: list[Place]) -> Tensor:
     parts = [torch.zeros(0, dtype=torch.bool)]
     for place in places:
         layer = root.get_submodule(place.name)
-        weight = layer.posterior("weight").expectation() if isinstance(layer, LinearLayer) else None
-        if weight is None or getattr(layer, "transposed", False) or weight.shape[1] != place.width:
+        weight = _mean_weight(layer)
+        axis = 0 if getattr(layer, "transposed", False) else 1
+        if weight is None or weight.shape[axis] != place.width:
             parts.append(torch.ones(place.width, dtype=torch.bool))
         else:
-            parts.append((weight != 0).transpose(0, 1).flatten(1).any(1).cpu())
+            parts.append((weight != 0).movedim(axis, 0).flatten(1).any(1).cpu())
     return torch.cat(parts)
+
+
+def _mean_weight(layer: nn.Module) -> Tensor | None:
+    if isinstance(layer, BayesianModule) and "weight" in layer.posteriors:
+        return layer.posterior("weight").expectation()
+    weight = layer._parameters.get("weight")
+    return weight if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) else None

@@ -24,6 +24,7 @@ from pocketbayes.layers import (
     describe,
     folded,
     forget_calibration,
+    head_knows_weights,
     head_of,
     home,
     named_posteriors,
@@ -58,7 +59,7 @@ def distill_(
     cross-entropy of the predictives and the aleatoric part, for values by the likelihood of draws.
     From then on `predict` and `evaluate` run the network once; `estimator="weight"` and the like
     still draw. The head is stored in the file: 6 kB, or 3% of a byte a weight. `fit`, `prune_` and
-    others that change weights drop it.
+    others that change weights drop it; after steps of your own `predict` warns, and draws.
 
     Args:
         model: a trained Bayesian model, not an ensemble.
@@ -97,6 +98,7 @@ def distill_(
             head, numbers = teacher.begun()
             _learn_(numbers, teacher, chosen, epochs, lr)
             set_head(model, head, stored(numbers))
+            head_knows_weights(model)
     except BaseException:
         set_head(model, *before)
         raise
@@ -145,7 +147,10 @@ def _in_epochs(teacher: Teacher, epochs: int) -> Iterator[tuple[float, Lesson]]:
 def _require_distillable(model: nn.Module, loader: object) -> None:
     require_module(model)
     if isinstance(model, Ensemble):
-        raise PocketBayesError("distill_ takes one network: an ensemble has no mean network to run")
+        raise PocketBayesError(
+            "distill_ takes one network, not an ensemble: one pass of a member knows nothing of "
+            "the others. predict runs each of them; or distil one that is trained by itself"
+        )
     posteriors = [posterior for _, posterior in named_posteriors(model)]
     if not posteriors:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")

@@ -25,24 +25,31 @@ from pocketbayes.layers.description import (
     add_noise_parameter,
     attach_description,
     describe,
+    description_to_store,
     forget_calibration,
-    forget_head,
     has_description,
-    head_of,
+    has_stale_head,
     home,
     inference_in_words,
     is_description,
     leave_noise_to_loss,
-    narrow_head,
     noise_log_std,
     noise_parameters,
     set_description,
-    set_head,
     unwrapped,
     update_description,
 )
 from pocketbayes.layers.ensembles import Ensemble, members_of
 from pocketbayes.layers.estimators import ESTIMATORS
+from pocketbayes.layers.heads import (
+    forget_head,
+    head_kept,
+    head_knows_weights,
+    head_of,
+    narrow_head,
+    set_head,
+    usable_head,
+)
 from pocketbayes.layers.inputs import (
     Inputs,
     called,
@@ -60,6 +67,7 @@ from pocketbayes.layers.inputs import (
 from pocketbayes.layers.modes import dropout_modules, restored_mode
 from pocketbayes.layers.one_pass import (
     PREFIX,
+    Gone,
     Numbers,
     OnePassHead,
     Place,
@@ -90,6 +98,7 @@ __all__ = [
     "BayesianModule",
     "Description",
     "Ensemble",
+    "Gone",
     "HeadInputs",
     "Inputs",
     "LinearLayer",
@@ -106,6 +115,7 @@ __all__ = [
     "bayesianize_",
     "called",
     "describe",
+    "description_to_store",
     "drawing_by",
     "dropout_modules",
     "estimator_of",
@@ -114,7 +124,10 @@ __all__ = [
     "forget_calibration",
     "forget_head",
     "has_description",
+    "has_stale_head",
     "head_inputs",
+    "head_kept",
+    "head_knows_weights",
     "head_of",
     "home",
     "inference_in_words",
@@ -154,5 +167,6 @@ __all__ = [
     "tensors_of",
     "unwrapped",
     "update_description",
+    "usable_head",
     "without_onednn",
 ]

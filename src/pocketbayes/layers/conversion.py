@@ -10,10 +10,10 @@ from pocketbayes.layers.bayesian import BayesianModule, bayesian_modules, make_b
 from pocketbayes.layers.description import (
     attach_description,
     forget_calibration,
-    forget_head,
     update_description,
 )
 from pocketbayes.layers.estimators import ESTIMATORS
+from pocketbayes.layers.heads import forget_head
 from pocketbayes.layers.selection import Place, Rules, places, places_of
 from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
 

@@ -5,7 +5,7 @@ The description lives on the root module and travels in its `state_dict` as one 
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.bayesian import estimator_of, set_estimator
-from pocketbayes.layers.one_pass import PREFIX, OnePassHead, narrowed, tensors_at
+from pocketbayes.layers.known_weights import KnownWeights
+from pocketbayes.layers.one_pass import PREFIX, OnePassHead
 from pocketbayes.layers.reading import attach_head, detach_head, fill_head, head_at
 
 NOISE = "noise_log_std"
@@ -23,6 +24,7 @@ NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 CALIBRATIONS = ("temperature", "conformal", "moments_factor")
 _KEY = "_pocketbayes_description"
 _LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "one_pass")
+_OF_HEAD = tuple(PREFIX + name for name in OnePassHead.names)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def attach_description(model: nn.Module) -> None:
     model._pocketbayes = Description(network=network)  # type: ignore[assignment]
     model.register_state_dict_post_hook(_write)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_pre_hook(_read)  # type: ignore[no-untyped-call]
+    model.register_load_state_dict_post_hook(_end_reading)  # type: ignore[no-untyped-call]
 
 
 def home(model: nn.Module) -> nn.Module:
@@ -155,42 +158,22 @@ def forget_calibration(model: nn.Module, names: Sequence[str] = CALIBRATIONS) ->
         )
 
 
-def head_of(model: nn.Module) -> OnePassHead | None:
-    """What `distill_` taught the model; None: nothing."""
-    return head_at(home(model))
-
-
-def set_head(
-    model: nn.Module, head: OnePassHead | None, tensors: Mapping[str, Tensor] | None = None
-) -> None:
-    """Gives the model this head, with what it has learned; None: takes away what it has."""
+def has_stale_head(model: nn.Module) -> bool:
+    """Whether it has a one-pass head that was taught with other weights."""
     root = home(model)
-    if head is None:
-        detach_head(root)
-    else:
-        attach_head(root, head)
-    if tensors:
-        fill_head(root, tensors)
-    if describe(model).one_pass is not None or head is not None:
-        update_description(model, one_pass=None if head is None else head.facts())
+    head = head_at(root)
+    return head is not None and head.weights is not None and not head.weights.are_in(root)
 
 
-def narrow_head(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
-    """Keeps only some channels at the head's places of these names, by a mask for each."""
-    root, head = home(model), head_of(model)
-    if head is not None:
-        set_head(model, *narrowed(head, tensors_at(root), kept))
+def known_weights(model: nn.Module | None) -> KnownWeights:
+    """The weights that a head knows, without it and the noise; None: some that no model has."""
+    return KnownWeights(None if model is None else home(model), (*NOISES, *_OF_HEAD))
 
 
-def forget_head(model: nn.Module) -> None:
-    """Drops the head, since it knows nothing of what the weights become."""
-    if head_of(model) is not None:
-        set_head(model, None)
-        warnings.warn(
-            "the model changes, so its one-pass head was dropped: predictions draw again, until "
-            "you call distill_ afterwards",
-            stacklevel=3,
-        )
+def description_to_store(model: nn.Module) -> Description:
+    """The description with the estimator of today, and without a stale head."""
+    known = replace(describe(model), estimator=estimator_of(model))
+    return replace(known, one_pass=None) if has_stale_head(model) else known
 
 
 def noise_log_std(model: nn.Module) -> Tensor | None:
@@ -227,8 +210,10 @@ def is_description(key: str) -> bool:
 
 
 def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
-    text = replace(describe(module), estimator=estimator_of(module)).to_json()
-    state[prefix + _KEY] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    for name in _OF_HEAD if has_stale_head(module) else ():
+        state.pop(prefix + name, None)
+    text = description_to_store(module).to_json().encode()
+    state[prefix + _KEY] = torch.tensor(list(text), dtype=torch.uint8)
 
 
 def _read(
@@ -264,3 +249,10 @@ def _read_head(
     device = next(module.parameters()).device
     attach_head(module, OnePassHead.from_facts(description.one_pass))
     fill_head(module, {n: torch.empty_like(t, device=device) for n, t in found.items()})
+
+
+def _end_reading(module: nn.Module, incompatible_keys: Any) -> None:
+    """A head that came with all weights knows these."""
+    head = head_at(module)
+    if head is not None and head.weights is None:
+        head.weights = known_weights(None if incompatible_keys.missing_keys else module)

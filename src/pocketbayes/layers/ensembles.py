@@ -12,8 +12,8 @@ from pocketbayes.layers.description import (
     describe,
     noise_parameters,
     set_description,
-    set_head,
 )
+from pocketbayes.layers.heads import set_head
 
 
 class Ensemble(nn.Module):

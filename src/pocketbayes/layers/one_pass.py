@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers.known_weights import KnownWeights
 
 PREFIX = "one_pass_"  # of the names of its buffers
-_OFF, _STEPS_PER_OCTAVE = -128, 8
+_OFF, _UNREAD, _STEPS_PER_OCTAVE = -128, -127, 8
 _MOST_HIDDEN, _LEAST_SQUARE = 50.0, 1e-12
+_MOST_VARIANCE = 1e30  # whatever a file says
 _MOST_LOG = 20.0  # of a factor on outputs or variances, either way
 _LEAST_STD = 0.01  # of what is known of an output, in its stds over the data
 
@@ -28,11 +30,22 @@ class Place(NamedTuple):
     width: int
 
 
+class Gone(NamedTuple):
+    """Channels that `shrink` took away at a place: how many, and the sum of their squares."""
+
+    number: int
+    square: float
+
+
 class Numbers(NamedTuple):
-    """What a head has learned; F features (outputs among them), H hidden units, K outputs."""
+    """What a head has learned; F features (outputs among them), H hidden units, K outputs.
+
+    `counts` is 1, or 0 for features that no layer reads. Those, and constant ones, have scale 0.
+    """
 
     center: Tensor
     scale: Tensor
+    counts: Tensor
     inner: Tensor
     inner_bias: Tensor
     outer: Tensor
@@ -40,8 +53,8 @@ class Numbers(NamedTuple):
     slope: Tensor
 
     def learned(self) -> tuple[Tensor, ...]:
-        """All but center and scale, which the data give."""
-        return self[2:]
+        """All but center, scale and counts, which data and network give."""
+        return self[3:]
 
 
 class Folded(NamedTuple):
@@ -69,7 +82,8 @@ def spread(
         mean = outputs exp(t) + u std(outputs), variance = exp(s) last_variance^slope,
 
     where last_variance is that of a last layer of random weights on the mean network's features,
-    kept above 0 by `above_zero`.
+    kept above 0 by `above_zero`. The mean of z^2 is over features that vary, that of features^2
+    over those that a layer reads.
     """
     wide, of_squares = outputs.shape[1], head.squares.shape[1]
     first = F.linear(features, head.linear, head.bias)
@@ -83,7 +97,8 @@ def spread(
     mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
     variance = log_variance.exp()
     if last_variance is not None:
-        variance = variance * above_zero(last_variance, head.unit) ** head.slope
+        last = above_zero(last_variance, head.unit)
+        variance = (variance * last**head.slope).clamp_max(_MOST_VARIANCE)
     return mean, variance
 
 
@@ -95,7 +110,7 @@ def above_zero(last_variance: Tensor, unit: Tensor) -> Tensor:
     return last_variance + (_LEAST_STD * unit).square()
 
 
-def folded(numbers: Numbers, widths: Sequence[int]) -> Folded:
+def folded(numbers: Numbers, widths: Sequence[int], gone: Sequence[Gone] = ()) -> Folded:
     """1 + mean z^2 of each place as a linear function of features and their squares, and so on.
 
     With w_i = scale_i^2 / (varying features of its place), it is
@@ -105,12 +120,15 @@ def folded(numbers: Numbers, widths: Sequence[int]) -> Folded:
     member = _members(widths, scale)
     varying = member * (scale > 0)
     weights = varying / varying.sum(1, keepdim=True).clamp_min(1) * scale.square()
-    sizes = member[:-1] / member[:-1].sum(1, keepdim=True).clamp_min(1)
+    counted = member[:-1] * numbers.counts
+    lost = scale.new_tensor(gone) if gone else scale.new_zeros(len(counted), 2)
+    total = (counted.sum(1) + lost[:, 0]).clamp_min(1)
+    sizes = counted / total.unsqueeze(1)
     inner, none = numbers.inner * scale, torch.zeros_like(sizes)
     constant = 1 + weights @ center.square()
     return Folded(
         linear=torch.cat([inner, -2 * weights * center, none]),
-        bias=torch.cat([numbers.inner_bias - inner @ center, constant, none[:, 0]]),
+        bias=torch.cat([numbers.inner_bias - inner @ center, constant, lost[:, 1] / total]),
         squares=torch.cat([weights, sizes]).T.contiguous(),
         outer=numbers.outer,
         outer_bias=numbers.outer_bias,
@@ -135,37 +153,49 @@ def _members(widths: Sequence[int], like: Tensor) -> Tensor:
 class OnePassHead:
     """Where a head reads, and what it has learned, which lies in buffers of the network's root.
 
-    They are no module: a `Sequential` would run it.
+    They are no module: a `Sequential` would run it. Heads of old do not know what is unread, and
+    so have no `gone`: None.
     """
 
     names = (
         "center", "log_scale", "inner_rows", "inner_scale", "inner_bias",
         "outer_rows", "outer_scale", "outer_bias", "slope",
     )  # fmt: skip
+    integers = ("log_scale", "inner_rows", "outer_rows")
 
     def __init__(
-        self, places: Sequence[Place], knows_variance: bool, draws: int, estimator: str
+        self,
+        places: Sequence[Place],
+        knows_variance: bool,
+        draws: int,
+        estimator: str,
+        gone: Sequence[Gone] | None = None,
     ) -> None:
         self.places = tuple(places)
         self.knows_variance = knows_variance
         self.taught_by = {"draws": draws, "estimator": estimator}
+        self.gone = None if gone is None else tuple(gone)
+        self.weights: KnownWeights | None = None  # that it was taught with; None: is being filled
         self._known: tuple[Tensor, int, Folded] | None = None
         self.of_last: tuple[tuple[Any, ...], dict[str, Tensor]] | None = None
 
     def facts(self) -> dict[str, Any]:
         """What its tensors do not tell, as JSON has it."""
         places = [list(place) for place in self.places]
-        return {"places": places, "last_variance": self.knows_variance, **self.taught_by}
+        known = {"places": places, "last_variance": self.knows_variance, **self.taught_by}
+        return known if self.gone is None else known | {"gone": [list(g) for g in self.gone]}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "OnePassHead":
         """The head of these facts, without its tensors."""
+        taught = facts["last_variance"], facts["draws"], facts["estimator"]
         places = [Place(*place) for place in facts["places"]]
-        return cls(places, facts["last_variance"], facts["draws"], facts["estimator"])
+        gone = facts.get("gone")
+        return cls(places, *taught, None if gone is None else [Gone(*some) for some in gone])
 
-    def require_shapes(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """An error unless tensors of these shapes go together, and with the places."""
-        found = {name: tuple(shapes[name]) for name in self.names}
+    def require_fitting(self, tensors: Mapping[str, Tensor]) -> None:
+        """An error unless types and shapes of tensors go together, and with the places."""
+        found = {name: tuple(tensors[name].shape) for name in self.names}
         if len(found["inner_rows"]) != 2 or len(found["slope"]) != 1:
             raise PocketBayesError("the one-pass head has tensors of no known shape")
         hidden, outputs = found["inner_rows"][0], found["slope"][0]
@@ -180,6 +210,10 @@ class OnePassHead:
                 raise PocketBayesError(
                     f"the one-pass head's {name} is {found[name]}; its places need {shape}"
                 )
+            kind = tensors[name].dtype
+            if not (kind == torch.int8 if name in self.integers else kind.is_floating_point):
+                wanted_kind = "int8" if name in self.integers else "a type of real numbers"
+                raise PocketBayesError(f"the one-pass head's {name} is {kind}, not {wanted_kind}")
 
     def widths(self, outputs: int) -> list[int]:
         """Of all features: channels of the places, and outputs."""
@@ -191,9 +225,9 @@ class OnePassHead:
         assert mark is not None
         known = self._known
         if known is None or known[0] is not mark or known[1] != mark._version:
-            numbers = numbers_in(tensors_at(root))
-            known = mark, mark._version, folded(numbers, self.widths(len(numbers.slope)))
-            self._known = known
+            numbers = numbers_in(tensors_at(root), self.gone is not None)
+            widths = self.widths(len(numbers.slope))
+            known = self._known = mark, mark._version, folded(numbers, widths, self.gone or ())
         return known[2]
 
 
@@ -203,24 +237,26 @@ def tensors_at(root: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def numbers_in(tensors: Mapping[str, Tensor]) -> Numbers:
+def numbers_in(tensors: Mapping[str, Tensor], knows_unread: bool = True) -> Numbers:
     """What a head calculates with, from what is stored."""
     kept = {name: tensor.float() for name, tensor in tensors.items()}
     code = kept["log_scale"]
-    scale = torch.where(code == _OFF, 0.0, (code / _STEPS_PER_OCTAVE).exp2())
+    unread = (code == _UNREAD) & knows_unread
+    scale = torch.where(unread | (code == _OFF), 0.0, (code / _STEPS_PER_OCTAVE).exp2())
     inner, outer = (
         kept[f"{name}_rows"] * kept[f"{name}_scale"].unsqueeze(1) for name in ("inner", "outer")
     )
     return Numbers(
-        kept["center"], scale, inner, kept["inner_bias"],
+        kept["center"], scale, (~unread).float(), inner, kept["inner_bias"],
         outer, kept["outer_bias"], kept["slope"],
     )  # fmt: skip
 
 
 def stored(numbers: Numbers) -> dict[str, Tensor]:
     """The numbers as a file holds them: int8 and float16."""
-    code = (numbers.scale.log2() * _STEPS_PER_OCTAVE).round().clamp(_OFF + 1, -_OFF - 1)
-    code = torch.where(numbers.scale > 0, code, _OFF).to(torch.int8)
+    code = (numbers.scale.log2() * _STEPS_PER_OCTAVE).round().clamp(_UNREAD + 1, -_OFF - 1)
+    still = torch.where(numbers.counts > 0, _OFF, _UNREAD)
+    code = torch.where(numbers.scale > 0, code, still).to(torch.int8)
     inner, inner_scale = rounded_rows(numbers.inner)
     outer, outer_scale = rounded_rows(numbers.outer)
     found = (
@@ -239,15 +275,30 @@ def rounded_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 def narrowed(
     head: OnePassHead, tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]
-) -> tuple[OnePassHead, dict[str, Tensor]]:
-    """The head with some of the channels at places of these names, by a mask for each."""
-    places, masks = [], []
-    for place in head.places:
-        mask = kept.get(place.name)
-        masks.append(torch.ones(place.width, dtype=torch.bool) if mask is None else mask.cpu())
-        places.append(place._replace(width=int(masks[-1].sum())))
-    masks.append(torch.ones(len(tensors["slope"]), dtype=torch.bool))
-    stays = torch.cat(masks).to(tensors["center"].device)
+) -> tuple[OnePassHead, dict[str, Tensor]] | None:
+    """The head with some of the channels at places of these names, by a mask for each.
+
+    Those that go must be constant or unread; None: the head needs another one.
+    """
+    masks = [_mask(place, kept).to(tensors["center"].device) for place in head.places]
+    numbers = numbers_in(tensors, head.gone is not None)
+    stays = torch.cat([*masks, torch.ones_like(numbers.slope, dtype=torch.bool)])
+    if bool((~stays & ((numbers.scale > 0) | (head.gone is None))).any()):
+        return None
+    lost = torch.where(stays, 0, numbers.counts)
+    pairs = torch.stack([lost, lost * numbers.center.square()])
+    sums = [part.sum(1).tolist() for part in torch.split(pairs, head.widths(len(numbers.slope)), 1)]
+    gone = [
+        [g.number + int(n), g.square + square]
+        for g, (n, square) in zip(head.gone or (), sums, strict=False)
+    ]
+    places = [[p.name, p.batch_axis, int(m.sum())] for p, m in zip(head.places, masks, strict=True)]
+    facts = head.facts() | {"places": places} | ({} if head.gone is None else {"gone": gone})
     cut = {name: tensors[name][stays] for name in ("center", "log_scale")}
     cut["inner_rows"] = tensors["inner_rows"][:, stays]
-    return OnePassHead.from_facts(head.facts() | {"places": places}), {**tensors, **cut}
+    return OnePassHead.from_facts(facts), {**tensors, **cut}
+
+
+def _mask(place: Place, kept: Mapping[str, Tensor]) -> Tensor:
+    mask = kept.get(place.name)
+    return torch.ones(place.width, dtype=torch.bool) if mask is None else mask

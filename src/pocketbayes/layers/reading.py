@@ -72,7 +72,7 @@ def fill_head(root: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Gives the network's head what it has learned, or is to be filled with."""
     head = head_at(root)
     assert head is not None
-    head.require_shapes({name: tensor.shape for name, tensor in tensors.items()})
+    head.require_fitting(tensors)
     for name, tensor in tensors.items():
         root.register_buffer(PREFIX + name, tensor.detach())
 

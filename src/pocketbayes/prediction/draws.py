@@ -61,7 +61,7 @@ def drawn_by(
 
 def predictive_of(model: nn.Module, chosen: str | None) -> str:
     """How draws are made, as chosen or by itself; "none" if no weight is random."""
-    chosen = chosen_estimator(model, chosen)
+    chosen = chosen or chosen_estimator(model, None)
     random = any(posterior.is_random for _, posterior in named_posteriors(model))
     return chosen or (estimator_of(model) if random else "none")
 

@@ -10,6 +10,7 @@ from pocketbayes.layers import (
     Inputs,
     OnePassHead,
     explained_failure,
+    has_stale_head,
     head_inputs,
     head_of,
     home,
@@ -18,6 +19,7 @@ from pocketbayes.layers import (
     noting,
     run,
     spread,
+    usable_head,
 )
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
 
@@ -25,8 +27,13 @@ ONE_PASS = "one_pass"
 
 
 def chosen_estimator(model: nn.Module, estimator: str | None) -> str | None:
-    """The estimator as chosen; by itself a model with a head takes one pass."""
-    if estimator is None and head_of(model) is not None:
+    """The estimator as chosen; by itself a model with a head of its weights takes one pass."""
+    if estimator == ONE_PASS and has_stale_head(model):
+        raise PocketBayesError(
+            "the weights have changed since distill_, so its head knows nothing of them: call "
+            'distill_(model, loader) again, or draw by estimator="weight"'
+        )
+    if estimator is None and usable_head(model):
         return ONE_PASS
     return estimator
 

@@ -17,6 +17,7 @@ from pocketbayes.layers import (
     bayesian_modules,
     describe,
     drawing_by,
+    head_knows_weights,
     named_posteriors,
     narrow_head,
     update_description,
@@ -83,6 +84,7 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
         if _cut_(small, survey):
             _require_same(small, args, before)
             _forget_name(small)
+        head_knows_weights(small)
     return small
 
 
@@ -173,7 +175,9 @@ def _cut_(model: nn.Module, survey: Survey) -> bool:
     for name, (before, after) in survey.shortcuts.items():
         shortcut: Any = model.get_submodule(name)
         shortcut.before, shortcut.after = int(kept[before].sum()), int(kept[after].sum())
-    narrow_head(model, {reader.name: kept[reader.inputs.cells] for reader in survey.readers})
+    inputs_of = {reader.name: reader.inputs.cells for reader in survey.readers}
+    inputs_of |= {name: inputs for name, (_, inputs) in survey.depthwise.items()}
+    narrow_head(model, {name: kept[cells] for name, cells in inputs_of.items()})
     for reader in survey.readers:
         outputs, inputs = kept[reader.outputs.cells], kept[reader.inputs.cells]
         if not (outputs.all() and inputs.all()):

@@ -1,0 +1,280 @@
+"""`pocketbayes distill`, `train --one-pass`, and what `compress` does with a head."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+import pocketbayes as pb
+from pocketbayes import cli
+from pocketbayes.codec import stored_with
+from pocketbayes.commands import compress, distill
+from pocketbayes.compression.search import Recipe
+from pocketbayes.layers import head_of
+
+FAST = ["--epochs", "1", "--device", "cpu"]
+
+
+def run_here(*words):
+    """`pocketbayes WORDS` in this process; returns its exit code."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["pocketbayes", *map(str, words)])
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            return stopped.code or 0
+
+
+@pytest.fixture
+def called(capfd):
+    """Calls and returns what was printed, after checking the exit code."""
+
+    def call(*words, code=0):
+        capfd.readouterr()
+        found = run_here(*words)
+        out, err = capfd.readouterr()
+        assert found == code, out + err
+        assert "Traceback" not in err
+        return subprocess.CompletedProcess(words, found, out, err)
+
+    return call
+
+
+def trained(folder, name, *words):
+    base = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--num-samples", "2"]
+    assert run_here(*base, *FAST, *words, "--out", folder / name) == 0
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs of digits: as usual, and with a head from the start."""
+    folder = tmp_path_factory.mktemp("runs")
+    trained(folder, "run", "--lr", "0.05")
+    trained(
+        folder, "taught", "--lr", "0.05", "--hidden", "64,64", "--one-pass", "--batch-size", "400"
+    )
+    return folder
+
+
+def test_a_run_gets_a_head_and_nothing_else_changes(folder, called, tmp_path):
+    run, new = folder / "run", tmp_path / "new"
+    report = json.loads(called("distill", run, "--out", new, *FAST, "--json").stdout)
+    assert {p.name for p in new.iterdir()} == {"config.yaml", "metrics.json", "model.pocket"}
+    assert {p.name for p in tmp_path.iterdir()} == {"new"}
+    before, after = (pb.load(path / "model.pocket") for path in (run, new))
+    assert head_of(before) is None
+    assert head_of(after).taught_by == {"draws": 8, "estimator": "lrt"}
+    for (name, old), (_, same) in zip(
+        before.named_parameters(), after.named_parameters(), strict=True
+    ):
+        assert torch.equal(old, same), name
+    assert report["bytes"] == (new / "model.pocket").stat().st_size
+    assert report["bytes_before"] == (run / "model.pocket").stat().st_size < report["bytes"]
+    assert report["draws"]["estimator"] == "lrt"
+    assert report["one_pass"]["estimator"] == "one_pass"
+    assert report["one_pass"]["nll"] == pytest.approx(report["draws"]["nll"], abs=0.2)
+    metrics = json.loads((new / "metrics.json").read_text())
+    assert metrics["distillation"] == report
+    held = called("evaluate", new, "--split", "validation", "--device", "cpu", "--json")
+    held = json.loads(held.stdout)
+    assert held["num_examples"] == 129
+    assert held["nll"] == pytest.approx(metrics["validation"]["nll"], abs=1e-6)
+    config = yaml.safe_load((new / "config.yaml").read_text())
+    assert (config["parent"], config["one_pass"]) == (str(run.absolute()), True)
+    assert "learned from 8 draws" in called("inspect", new).stdout
+
+
+def test_a_file_becomes_a_file_beside_it(folder, called, tmp_path):
+    path = tmp_path / "mine.pocket"
+    path.write_bytes((folder / "run" / "model.pocket").read_bytes())
+    table = called("distill", path, "--data", "digits", *FAST).stdout
+    assert "one pass" in table
+    assert head_of(pb.load(tmp_path / "mine-distilled.pocket")) is not None
+    bare = called("distill", path, "--data", "digits", "--validation", "0", *FAST, "--json",
+                  "--out", tmp_path / "b.pocket")  # fmt: skip
+    assert json.loads(bare.stdout)["one_pass"] == {}
+    names = {"mine.pocket", "mine-distilled.pocket", "b.pocket"}
+    assert {p.name for p in tmp_path.iterdir()} == names
+    assert head_of(pb.load(path)) is None
+
+
+def test_it_learns_as_the_run_was_trained(called, tmp_path, monkeypatch):
+    run = trained(tmp_path, "cut", "--cutout", "--batch-size", "96", "--validation", "0.3")
+    seen = []
+    whole = distill.distill_
+    monkeypatch.setattr(
+        distill, "distill_", lambda m, x, *a, **b: seen.append((x, b)) or whole(m, x, *a, **b)
+    )
+    called("distill", run, *FAST, "--num-samples", "3", "--estimator", "weight", "--lr", "0.02")
+    called("distill", run, *FAST, "--no-augment", "--no-cutout", "--validation", "0.5",
+           "--batch-size", "50", "--out", tmp_path / "other")  # fmt: skip
+    (first, options), (second, _) = seen
+    assert options == {"num_samples": 3, "estimator": "weight", "lr": 0.02, "seed": 0}
+    assert (first.augment, first.shuffle, first.batch_size) == (True, True, 96)
+    assert (second.augment, second.batch_size) == (False, 50)
+    assert len(first.dataset) / len(second.dataset) == pytest.approx(0.7 / 0.5, rel=0.02)
+    assert "cutout" in first.dataset.augmentation
+    assert "cutout" not in second.dataset.augmentation
+    assert head_of(pb.load(tmp_path / "cut-distilled" / "model.pocket")).taught_by["draws"] == 3
+
+
+def test_values_keep_their_units(called, tmp_path):
+    words = ["--data", "friedman", "--features", "8", "--rows", "300", "--model", "mlp"]
+    words += ["--hidden", "16", "--epochs", "3", "--device", "cpu", "--out", tmp_path / "run"]
+    assert run_here("train", *words) == 0
+    report = json.loads(called("distill", tmp_path / "run", *FAST, "--json").stdout)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]
+    assert report["draws"]["rmse"] == pytest.approx(metrics["rmse"], abs=1e-6)
+    assert report["one_pass"]["rmse"] == pytest.approx(metrics["rmse"], rel=0.3)
+    assert "coverage_90" in report["one_pass"]
+
+
+def test_a_network_of_ones_own_must_be_named(called, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_for_distill.py").write_text(
+        "from torch import nn\n\ndef net():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    words = ["--data", "digits", "--model", "own_for_distill:net", "--out", "run", *FAST]
+    assert run_here("train", *words) == 0
+    assert "--model" in called("distill", "run", *FAST, code=2).stderr
+    called("distill", "run", "--model", "own_for_distill:net", *FAST)
+    called("evaluate", "run-distilled", "--model", "own_for_distill:net", "--device", "cpu")
+
+
+@pytest.mark.parametrize("options", [{}, {"tolerance": 0.03}, {"tolerance": 0.1},
+                                     {"tolerance": 0.00317}, {"lossless": True}])  # fmt: skip
+def test_a_file_tells_with_what_it_was_stored(folder, tmp_path, options):
+    """Written once more with that, it is the same, byte by byte."""
+    model = pb.load(folder / "run" / "model.pocket")
+    pb.save(model, tmp_path / "a.pocket", **options)
+    found = stored_with(tmp_path / "a.pocket")
+    assert found["lossless"] == ("lossless" in options)
+    pb.save(pb.load(tmp_path / "a.pocket"), tmp_path / "b.pocket", **found)
+    assert (tmp_path / "a.pocket").read_bytes() == (tmp_path / "b.pocket").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["FILE"], 2, "say --data"),
+        (["nowhere"], 2, "no run or file nowhere"),
+        (["RUN", "--epochs", "0"], 2, "--epochs"),
+        (["RUN", "--num-samples", "1"], 2, "--num-samples"),
+        (["RUN", "--estimator", "mean"], 2, "--estimator"),
+        (["RUN", "--validation", "1.5"], 2, "--validation"),
+        (["RUN", "--lr", "0"], 2, "--lr"),
+        (["RUN", "--batch-size", "0"], 2, "--batch-size"),
+        (["RUN", "--seed", "-1"], 2, "--seed"),
+        (["RUN", "--size", "3"], 2, "not of this run"),
+        (["RUN", "--out", "TAKEN"], 1, "choose another --out"),
+        (["RUN", "--data", "photo-patches"], 1, "has no split 'train'"),
+    ],
+)
+def test_wrong_calls(folder, called, words, code, message):
+    places = {"RUN": folder / "run", "FILE": folder / "run" / "model.pocket", "TAKEN": folder}
+    before = sorted(folder.iterdir())
+    done = called("distill", *(places.get(word, word) for word in words), code=code)
+    assert message in done.stderr
+    assert not done.stdout.strip()
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "message"), [("deterministic", "nothing in this model is random"),
+                            ("deep-ensemble", "one pass of a member knows nothing")],
+)  # fmt: skip
+def test_what_makes_no_draws_or_is_several_networks_is_refused(called, tmp_path, method, message):
+    run = trained(tmp_path, "run", "--method", method)
+    assert message in called("distill", run, *FAST, code=1).stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"run"}
+    words = ["--data", "digits", "--model", "mlp", "--one-pass", "--method", method]
+    assert "makes none" in called("train", *words, code=2).stderr
+
+
+def test_training_can_end_with_a_head(folder, called):
+    metrics = json.loads((folder / "taught" / "metrics.json").read_text())
+    assert metrics["validation"]["estimator"] == "one_pass"
+    assert metrics["bytes"] == (folder / "taught" / "model.pocket").stat().st_size
+    config = yaml.safe_load((folder / "taught" / "config.yaml").read_text())
+    assert config["one_pass"] is True
+    assert head_of(pb.load(folder / "taught" / "model.pocket")) is not None
+
+
+COMPRESS = ["--num-samples", "2", "--epochs", "0", "--device", "cpu", "--json"]
+
+
+def compressed(called, monkeypatch, folder, out, target, recipe):
+    tried = [Recipe(), recipe]
+    monkeypatch.setattr(compress, "recipes_for", lambda *_: tried)
+    words = ["--target-bytes", target, "--out", out, *COMPRESS]
+    done = called("compress", folder / "taught", *words)
+    report = json.loads(done.stdout)
+    assert (out / "model.pocket").stat().st_size == report["after"]["bytes"] <= target
+    assert report["before"]["estimator"] == "one_pass"
+    assert json.loads((out / "metrics.json").read_text())["compression"] == report
+    assert f"the one-pass head was {report['one_pass']}" in done.stderr
+    return report, pb.load(out / "model.pocket")
+
+
+def test_compress_teaches_other_weights_again(folder, called, monkeypatch, tmp_path):
+    size = (folder / "taught" / "model.pocket").stat().st_size
+    recipe = Recipe(0.03, density=0.5)
+    report, model = compressed(
+        called, monkeypatch, folder, tmp_path / "new", round(0.8 * size), recipe
+    )
+    assert report["one_pass"] == "taught again"
+    assert "pruned" in report["what"]
+    assert report["after"]["estimator"] == "one_pass"
+    assert head_of(model).taught_by == {"draws": 8, "estimator": "lrt"}
+    x = torch.randn(200, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    drawn = pb.predict(model, x, 200, torch.Generator().manual_seed(0), "lrt")
+    old = pb.load(folder / "taught" / "model.pocket")
+    found, before = (pb.predict(m, x, estimator="one_pass") for m in (model, old))
+    apart = [(p.probs - drawn.probs).abs().sum(1).mean() for p in (found, before)]
+    assert apart[0] < apart[1]
+
+
+def test_compress_keeps_the_head_of_the_same_weights(folder, called, monkeypatch, tmp_path):
+    size = (folder / "taught" / "model.pocket").stat().st_size
+    report, model = compressed(
+        called, monkeypatch, folder, tmp_path / "new", size - 1, Recipe(0.03)
+    )
+    assert report["one_pass"] == "kept"
+    assert head_of(model) is not None
+
+
+def test_compress_says_that_a_head_was_dropped(folder, called, monkeypatch, tmp_path):
+    target = 10_000
+    assert (folder / "taught" / "model.pocket").stat().st_size > target
+    report, model = compressed(called, monkeypatch, folder, tmp_path / "new", target, Recipe(0.1))
+    assert report["one_pass"].startswith("dropped: it is half of the target")
+    assert f"pocketbayes distill {tmp_path / 'new'}" in report["one_pass"]
+    assert report["after"]["estimator"] == "lrt"
+    assert head_of(model) is None
+    called("distill", tmp_path / "new", *FAST)
+    assert head_of(pb.load(tmp_path / "new-distilled" / "model.pocket")) is not None
+
+
+def test_a_head_that_came_out_too_large_is_dropped(folder, called, monkeypatch, tmp_path):
+    from pocketbayes.commands import retaught
+
+    monkeypatch.setattr(retaught, "_MOST", 1.0)
+    monkeypatch.setattr(compress, "room_for_head_", lambda *_: 1)
+    size = (folder / "taught" / "model.pocket").stat().st_size
+    recipe = Recipe(0.03, density=0.9)
+    target = round(0.55 * size)
+    report, model = compressed(called, monkeypatch, folder, tmp_path / "new", target, recipe)
+    assert report["one_pass"].startswith("dropped: the file did not fit with it")
+    assert head_of(model) is None
+
+
+def test_help_has_examples(called):
+    text = called("distill", "--help").stdout
+    assert "pocketbayes distill runs/" in text
+    assert "--num-samples" in text
