@@ -6,6 +6,7 @@ code is 0, 1 (failed), 2 (called wrongly) or 130 (Ctrl-C).
 """
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -271,7 +272,9 @@ def _root(
 def main() -> None:
     """Runs the command line; errors become a message on stderr and an exit code."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app()
     except UsageError as error:
         print(f"usage error: {_lines(error)}", file=sys.stderr)
         sys.exit(2)
@@ -280,6 +283,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def _lines(error: Exception) -> str:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Without the line of code: whoever types commands has none."""
+    print(f"warning: {_lines(message)}", file=sys.stderr)
+
+
+def _lines(error: Exception | str) -> str:
     """The message; names in it may hold anything."""
     return "\n".join(map(printable, str(error).split("\n")))

@@ -525,6 +525,15 @@ def test_baselines_from_train_to_predict(work, quick, method):
     quick("predict", method, "digit0.png")
 
 
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_words_without_a_line_of_code(work, quick):
+    words = ("--data", "digits", "--model", "mlp", "--method", "laplace", "--validation", "0")
+    lines = quick("train", *words, "--out", "unsure").stderr.splitlines()
+    told = [line for line in lines if line.startswith("warning: without a val_loader")]
+    assert len(told) == 1
+    assert not any(".py" in line or "UserWarning" in line for line in lines)
+
+
 def test_features_of_a_table_are_reported_by_name(work, quick):
     rows = ["size,age,noise"]
     rng = np.random.default_rng(0)

@@ -4,7 +4,6 @@ The description lives on the root module and travels in its `state_dict` as one 
 """
 
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, warn
 from pocketbayes.layers.bayesian import estimator_of, set_estimator
 from pocketbayes.layers.one_pass import PREFIX, OnePassHead, narrowed, tensors_at
 from pocketbayes.layers.reading import attach_head, detach_head, fill_head, head_at
@@ -148,10 +147,9 @@ def forget_calibration(model: nn.Module, names: Sequence[str] = CALIBRATIONS) ->
     known = [name for name in names if getattr(describe(model), name) is not None]
     if known:
         update_description(model, **dict.fromkeys(known))
-        warnings.warn(
+        warn(
             f"the model changes, so its {' and '.join(known)} calibration was dropped: calibrate "
             "it again afterwards",
-            stacklevel=3,
         )
 
 
@@ -186,10 +184,9 @@ def forget_head(model: nn.Module) -> None:
     """Drops the head, since it knows nothing of what the weights become."""
     if head_of(model) is not None:
         set_head(model, None)
-        warnings.warn(
+        warn(
             "the model changes, so its one-pass head was dropped: predictions draw again, until "
             "you call distill_ afterwards",
-            stacklevel=3,
         )
 
 

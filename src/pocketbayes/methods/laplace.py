@@ -1,7 +1,6 @@
 """The Laplace approximation: stds for a network that is trained already, from its curvature."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +13,7 @@ from pocketbayes.errors import (
     PocketBayesError,
     require_choice,
     require_count,
+    warn,
 )
 from pocketbayes.layers import describe, named_posteriors, replace_posterior
 from pocketbayes.methods.base import Method, StartContext, make_points_, unshare_
@@ -180,8 +180,7 @@ def _finite(curvature: Tensor, name: str) -> Tensor:
 
 def _warn_of_evidence(model: nn.Module) -> None:
     if describe(model).likelihood == "categorical":
-        warnings.warn(
+        warn(
             "without a val_loader the prior is that of most evidence, with which classifiers come "
             "out far too unsure: pass fit(..., val_loader=), data that the network has not seen",
-            stacklevel=2,
         )

@@ -1,6 +1,5 @@
 """Which inputs matter: inclusion probabilities by feature, with the names of the data."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import nn
 
 from pocketbayes.data import table_features
-from pocketbayes.errors import PocketBayesError, printable
+from pocketbayes.errors import PocketBayesError, printable, warn
 from pocketbayes.layers import (
     BayesianModule,
     Ensemble,
@@ -95,10 +94,9 @@ def feature_report(model: nn.Module) -> FeatureReport:
     first = _input_gates(model)
     beta = describe(model).beta
     if beta is not None and beta < 1:
-        warnings.warn(
+        warn(
             f"trained with beta {beta:g}: these numbers are too near 0 and 1 to be probabilities, "
             "and irrelevant inputs may have a high one; fit with SpikeSlab(beta=1)",
-            stacklevel=2,
         )
     owners = input_names(describe(model).preprocess, len(first.log_odds))
     best: dict[str, float] = {}
