@@ -113,6 +113,11 @@ def test_train_writes_a_whole_run(work):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["bytes"] == (run / "model.pocket").stat().st_size
     assert metrics["validation"]["num_examples"] == 129
+    assert config["lr"] is None
+    chosen = [metrics[name] for name in ("lr", "beta", "prior", "epochs", "steps", "batch_size")]
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert chosen == [3e-3, 0.1, "learned", 2, rows[-1]["step"], 32]
+    assert pb.inspect(run / "model.pocket").training["lr"] == metrics["lr"]
     assert len((run / "history.jsonl").read_text().splitlines()) == 2
 
 

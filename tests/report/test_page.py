@@ -282,6 +282,8 @@ def test_a_page_of_a_regression_from_the_command_line(regression_run, tmp_path):
     assert "Do the intervals hold what they promise?" in made
     assert 0.5 < numbers["rmse"] < 10
     assert "<b>colour" not in made
+    for name, value in {"lr": "0.01", "beta": "1", "prior": "learned", "epochs": "20"}.items():
+        assert f"<td>trained with {name}</td><td>{value}</td>" in made  # nobody said so
     assert re.search(r"width -?[\d.]+ \([+-][\d.]+ std\)", made)
 
 

@@ -14,7 +14,7 @@ from pocketbayes.codec import prepare_directory
 from pocketbayes.commands.evaluate import EvaluateOptions, Measured, measured_target, require_target
 from pocketbayes.commands.flags import Flag, UsageError, merged, options_in, take, with_choices
 from pocketbayes.commands.planning import data_flag_groups
-from pocketbayes.commands.runs import MODEL, read_run_config, write_text
+from pocketbayes.commands.runs import MODEL, read_metrics, read_run_config, write_text
 from pocketbayes.data import DATASETS
 from pocketbayes.errors import PocketBayesError, optional_module
 from pocketbayes.layers import describe
@@ -22,6 +22,7 @@ from pocketbayes.report import Findings, Numbers, RandomWeights, answers_of, rep
 
 # Of `evaluate`: for plain weights, which have no file to speak of, and for corrupted images.
 _OTHERS = ("normalize", "corruption", "severity")
+_CHOSEN = ("epochs", "steps", "batch_size", "lr", "beta", "prior")  # left open in the config
 _UNTOLD = ("root", "file", "device", "out", "config")  # of a run: folders of one's own
 
 
@@ -122,6 +123,8 @@ def _findings(
 def _settings(target: Path) -> dict[str, Any]:
     """How a run was trained; of folders of one's own only the last name."""
     config = read_run_config(target) if target.is_dir() else {}
+    used = read_metrics(target)
+    config |= {name: used[name] for name in _CHOSEN if name in used}
     known = {k: v for k, v in config.items() if v is not None and k not in _UNTOLD}
     return {k: Path(v).name if _is_path(v) else v for k, v in known.items()}
 

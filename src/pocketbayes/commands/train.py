@@ -73,7 +73,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "weights": size.weights,
         "active_weights": size.active_weights,
         "epochs": max((row["epoch"] for row in result.history), default=0),
-        **_inference(result),
+        **_used(result, _batch_size(plan, train)),
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,
         **_operations(result.model, train, plan.method),
@@ -138,12 +138,17 @@ def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, f
     }
 
 
-def _inference(result: FitResult) -> dict[str, Any]:
-    """The posterior's beta and the kind of its prior, as chosen; nothing without a posterior."""
-    method = result.method
-    if not isinstance(method, VariationalMethod):
-        return {}
-    return {"beta": method.beta, "prior": method.prior}
+def _used(result: FitResult, batch_size: int) -> dict[str, Any]:
+    """What training went by, said or chosen; of beta and prior, where there is a posterior."""
+    method, found = result.method, {"steps": result.steps, "batch_size": batch_size}
+    if method is None or not method.trains:
+        return found
+    names = ("lr", "beta", "prior") if isinstance(method, VariationalMethod) else ("lr",)
+    return found | {name: getattr(method, name) for name in names}
+
+
+def _batch_size(plan: Plan, train: Dataset) -> int:
+    return plan.options.batch_size or suitable_batch_size(len(train))
 
 
 def _last_numbers(result: FitResult) -> dict[str, Any]:
@@ -179,10 +184,9 @@ def _trained(
         net = with_weights(net, options.weights)
     if ":" in options.model:
         _require_outputs(net, train)
-    batch_size = options.batch_size or suitable_batch_size(len(train))
     return fit(
         _bayesian(plan, net.to(train.device), train),
-        MemoryLoader(train, batch_size, shuffle=True, augment=options.augment),
+        MemoryLoader(train, _batch_size(plan, train), shuffle=True, augment=options.augment),
         plan.method,
         epochs=options.epochs,
         likelihood=train.likelihood,

@@ -21,7 +21,7 @@ NOISE = "noise_log_std"
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 CALIBRATIONS = ("temperature", "conformal", "moments_factor")
 _KEY = "_pocketbayes_description"
-_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "one_pass")
+_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Description:
 
     `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
     dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
-    `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about.
+    `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about,
+    `training` by which method: with its learning rate, epochs and steps, or what `Laplace` chose.
     `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data,
     `moments_factor` is what `calibrate_moments_` did.
     `one_pass` is what `distill_` taught: where the head reads, and from which draws it learned.
@@ -46,6 +47,7 @@ class Description:
     prior: str | None = None
     beta: float | None = None
     decay_std: float | None = None
+    training: dict[str, Any] | None = None
     temperature: float | None = None
     conformal: dict[str, Any] | None = None
     one_pass: dict[str, Any] | None = None
@@ -79,10 +81,13 @@ class Description:
 
 
 def inference_in_words(
-    prior: str | None, beta: float | None, decay_std: float | None
+    prior: str | None,
+    beta: float | None,
+    decay_std: float | None,
+    training: Mapping[str, Any] | None,
 ) -> list[tuple[str, str]]:
     """What the posterior is, as (name, words); nothing where it is not known."""
-    rows = []
+    rows = [] if training is None else [("training", _training_in_words(training))]
     if beta is not None:
         kind = "tempered: narrower than Bayes'" if beta < 1 else "wider than Bayes'"
         rows.append(("posterior", f"beta {beta:g}, {'Bayes rule' if beta == 1 else kind}"))
@@ -91,6 +96,15 @@ def inference_in_words(
     if decay_std is not None:
         rows.append(("weight decay", f"a second prior on the means, of std {decay_std:.2g}"))
     return rows
+
+
+def _training_in_words(training: Mapping[str, Any]) -> str:
+    words = {
+        "lr": "learning rate {:g}", "epochs": "epochs {:,}", "best_epoch": "best {:,}",
+        "steps": "steps {:,}",
+    }  # fmt: skip
+    known = [text.format(training[name]) for name, text in words.items() if name in training]
+    return ", ".join([training["method"], *known])
 
 
 def attach_description(model: nn.Module) -> None:

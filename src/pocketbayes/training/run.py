@@ -26,7 +26,13 @@ from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
-from pocketbayes.training.run_state import RunState, fill_model, load_state, save_state
+from pocketbayes.training.run_state import (
+    RunState,
+    fill_model,
+    load_state,
+    note_training,
+    save_state,
+)
 from pocketbayes.training.settings import Settings
 
 
@@ -114,6 +120,7 @@ class Run:
                 self._run_epoch(bar, begin, interrupted)
         restore_best_(self.at, self.model)
         self.settings.method.finish(self.model)
+        note_training(self.model, self.settings.method, self.at)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
