@@ -584,7 +584,12 @@ def test_laplace_trains_nothing_and_is_measured_all_the_same(work, quick):
     told = quick("train", "--parent", "run", "--method", "laplace", "--out", "laplace", "--json")
     report = json.loads(told.stdout)
     assert (report["epochs"], report["train"]) == (0, {})
+    assert (report["subset"], report["prior_by"]) == ("last-layer", "validation")
+    assert "lr" not in report
     assert report["validation"]["nll"] > 0
+    shown = quick("inspect", "laplace").stdout
+    assert "Laplace, diagonal, of the last layer" in shown
+    assert f"chosen by validation, std {report['prior_std'][0]:.3g}" in shown
     before, after = (pb.load(work / run / "model.pocket") for run in ("run", "laplace"))
     kept = dict(pb.named_posteriors(before))
     for name, q in pb.named_posteriors(after):

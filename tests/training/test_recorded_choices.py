@@ -103,8 +103,10 @@ def test_nothing_trained_is_no_epoch():
     [
         [], "MeanField", {}, {"method": 3},
         *({"method": "a"} | {name: value} for name, value in (
-            ("lr", "fast"), ("lr", -1.0), ("epochs", True), ("steps", 1.5), ("steps", None)
+            ("lr", "fast"), ("lr", -1.0), ("epochs", True), ("steps", 1.5), ("steps", None),
+            ("subset", 1), ("prior_by", "evidence"),
         )),
+        *({"method": "a", "prior_by": "a", "prior_std": e} for e in (1, [1], [0, 1], [1, "b"])),
     ],
 )  # fmt: skip
 def test_a_hostile_file_says_nothing_of_its_training(hostile):

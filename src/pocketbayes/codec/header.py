@@ -109,7 +109,13 @@ def _is_training(found: Any) -> bool:
         and isinstance(found.get("method"), str)
         and (found.get("lr") in (None, 0) or _is_positive(found["lr"]))
         and all(_is_count(found.get(name, 1)) for name in ("epochs", "best_epoch", "steps"))
+        and all(isinstance(found.get(name, ""), str) for name in ("subset", "prior_by"))
+        and ("prior_by" not in found or _is_range(found.get("prior_std")))
     )
+
+
+def _is_range(ends: Any) -> bool:
+    return isinstance(ends, list) and len(ends) == 2 and all(map(_is_positive, ends))
 
 
 def _is_conformal(found: Any) -> bool:

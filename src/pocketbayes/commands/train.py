@@ -142,7 +142,8 @@ def _used(result: FitResult, batch_size: int) -> dict[str, Any]:
     """What training went by, said or chosen; of beta and prior, where there is a posterior."""
     method, found = result.method, {"steps": result.steps, "batch_size": batch_size}
     if method is None or not method.trains:
-        return found
+        told = describe(result.model).training or {}
+        return {name: value for name, value in told.items() if name != "method"}
     names = ("lr", "beta", "prior") if isinstance(method, VariationalMethod) else ("lr",)
     return found | {name: getattr(method, name) for name in names}
 

@@ -91,7 +91,9 @@ def inference_in_words(
     if beta is not None:
         kind = "tempered: narrower than Bayes'" if beta < 1 else "wider than Bayes'"
         rows.append(("posterior", f"beta {beta:g}, {'Bayes rule' if beta == 1 else kind}"))
-    if prior is not None:
+    if training is not None and "prior_by" in training:
+        rows.append(("prior", _laplace_prior_in_words(training)))
+    elif prior is not None:
         rows.append(("prior", {"learned": "learned, a std for each tensor"}.get(prior, prior)))
     if decay_std is not None:
         rows.append(("weight decay", f"a second prior on the means, of std {decay_std:.2g}"))
@@ -104,7 +106,15 @@ def _training_in_words(training: Mapping[str, Any]) -> str:
         "steps": "steps {:,}",
     }  # fmt: skip
     known = [text.format(training[name]) for name, text in words.items() if name in training]
+    parts = {"last-layer": "diagonal, of the last layer", "all": "diagonal, of all weights"}
+    known += [parts.get(training[name], training[name]) for name in ("subset",) if name in training]
     return ", ".join([training["method"], *known])
+
+
+def _laplace_prior_in_words(training: Mapping[str, Any]) -> str:
+    by, (low, high) = training["prior_by"], training["prior_std"]
+    how = "fixed" if by == "fixed" else f"chosen by {by}"
+    return f"{how}, std {low:.3g}" + ("" if low == high else f" to {high:.3g}")
 
 
 def attach_description(model: nn.Module) -> None:

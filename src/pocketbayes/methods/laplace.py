@@ -15,7 +15,7 @@ from pocketbayes.errors import (
     require_count,
     warn,
 )
-from pocketbayes.layers import describe, named_posteriors, replace_posterior
+from pocketbayes.layers import describe, named_posteriors, replace_posterior, update_description
 from pocketbayes.methods.base import Method, StartContext, make_points_, unshare_
 from pocketbayes.methods.processes import agreed
 from pocketbayes.posteriors import Gaussian, Sparse, as_random
@@ -104,12 +104,18 @@ class Laplace(Method):
             scale_priors(factor)
             return nll()
 
-        if prior_by != "validation":
-            return scale_priors(1.0)
-        scale_priors(best_factor(loss_of))
-        for q in posteriors.values():  # narrowed for the spread alone; the KL wants one that fits
-            q.prior_std.copy_(q.best_prior_variance().sqrt())
-        return None
+        factor = best_factor(loss_of) if prior_by == "validation" else 1.0
+        scale_priors(factor)
+        self._tell(model, prior_by, [factor * std for std in stds.values()])
+        if prior_by == "validation":  # narrowed for the spread alone; the KL wants one that fits
+            for q in posteriors.values():
+                q.prior_std.copy_(q.best_prior_variance().sqrt())
+
+    def _tell(self, model: nn.Module, prior_by: str, stds: list[float]) -> None:
+        """Lets the model say what was made random, and by which priors."""
+        ends = [float(f"{std:.4g}") for std in (min(stds), max(stds))]
+        facts = {"method": "Laplace", "subset": self.subset, "prior_by": prior_by}
+        update_description(model, training=facts | {"prior_std": ends})
 
 
 def evidence_precision(mean: Tensor, curvature: Tensor) -> float:
