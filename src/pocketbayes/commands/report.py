@@ -76,7 +76,10 @@ def run_report(
     prepare_directory(options.out.resolve().parent)
     title = options.title or f"{', '.join(names)}: how big, how accurate, how sure"
     write_text(options.out, report_page(found, title, _facts(options, found)))
-    numbers = {one.name: {"bytes": one.file.bytes, **one.numbers} for one in found}
+    numbers = {
+        one.name: {"bytes": one.file.bytes, **one.numbers, "train_seconds": one.seconds}
+        for one in found
+    }
     return {"page": str(options.out), "bytes": options.out.stat().st_size, "models": numbers}
 
 
@@ -117,6 +120,7 @@ def _findings(
         dataset=found.dataset,
         classes=known.class_names or (),
         settings=_settings(target),
+        seconds=_seconds(target),
     )
 
 
@@ -127,6 +131,12 @@ def _settings(target: Path) -> dict[str, Any]:
     config |= {name: used[name] for name in _CHOSEN if name in used}
     known = {k: v for k, v in config.items() if v is not None and k not in _UNTOLD}
     return {k: Path(v).name if _is_path(v) else v for k, v in known.items()}
+
+
+def _seconds(target: Path) -> float | None:
+    """What the making of a run took."""
+    found = read_metrics(target).get("seconds")
+    return float(found) if isinstance(found, int | float) else None
 
 
 def _is_path(value: Any) -> bool:
