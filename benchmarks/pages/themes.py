@@ -19,6 +19,7 @@ from pages.render import (
     average,
     count,
     grouped,
+    matches,
     mean,
     number,
     percent,
@@ -55,15 +56,20 @@ def by_family(row: Row) -> tuple[int, int]:
 
 
 def compared(model: str, data: str, epochs: int) -> Table:
-    """All methods on one network and data set."""
+    """All methods on one network and data set; training times where they were measured."""
+    where = {"model": model, "data": data, "settings.epochs": epochs}
+    timed = any("train_seconds" in r for r in results("side_by_side") if matches(r, where))
     return Table(
         f"{NAMES[model]} on {NAMES[data]}, {epochs} epochs",
-        (METHOD, ESTIMATOR, Column("seeds", "seed", count), *SCORES, OOD, WEIGHTS, BYTES),
+        (
+            METHOD, ESTIMATOR, Column("seeds", "seed", count), *SCORES, OOD, WEIGHTS, BYTES,
+            *((Column("training, s", "train_seconds", whole),) if timed else ()),
+        ),
         source=("side_by_side",),
-        where={"model": model, "data": data, "settings.epochs": epochs},
+        where=where,
         by=("row", "estimator"),
         order=by_family,
-    )
+    )  # fmt: skip
 
 
 METHODS = Page(
@@ -73,7 +79,8 @@ METHODS = Page(
     "Every method has the same network, data and epochs; what is pruned or shared is fine-tuned "
     "after that. No method was tuned by itself: the commands show all settings. OOD is SVHN "
     "(digits cropped from the full pictures) for CIFAR-10, Fashion-MNIST for MNIST, and MNIST "
-    "for Fashion-MNIST.",
+    "for Fashion-MNIST; training, by the clock, includes start-up and, of what is pruned or "
+    "shared, the network that it was made of.",
     (
         compared("resnet18", "cifar10", 60),
         compared("resnet20", "cifar10", 40),
@@ -184,6 +191,11 @@ def sets_inside(found: list[Row]) -> str:
     return f"{sum(0.86 <= share <= 0.94 for share in shares)} of {len(shares)}"
 
 
+def is_timed(row: str) -> bool:
+    """Whether its time is known: a plain network is a member of the ensemble, timed as a whole."""
+    return row != "plain network"
+
+
 def of_rivals(title: str, name: str, show: Show) -> Table:
     """A figure of every rival on every set."""
     columns = (Column(row, name, show, {"row": row}) for row in RIVALS)
@@ -201,7 +213,8 @@ INTERVALS = Page(
     "`benchmarks/intervals.py`, and the ensemble holds five networks. The defaults were chosen on "
     "rows that no test part holds (`benchmarks/defaults.py`), with nothing of crime, nitrogen, "
     "production, salaries, schools and wages. The test parts of the other sets were read before, "
-    "with half as many training steps.",
+    "with half as many training steps; the last column is the mean time of training and "
+    "prediction on one core.",
     (
         Table(
             "All sets",
@@ -211,6 +224,7 @@ INTERVALS = Page(
                 rank("crps", "intervals"),
                 Column("mean coverage", "coverage_90", average(3)),
                 Column("sets with 86 to 94%", dict, sets_inside),
+                Column("a split, s", "seconds", average(1), {"row": is_timed}),
             ),
             source=("intervals",),
             by=("row",),

@@ -5,7 +5,6 @@ nothing here changes when one is added. Results go to stdout, everything else to
 code is 0, 1 (failed), 2 (called wrongly) or 130 (Ctrl-C).
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +18,13 @@ from pocketbayes.commands.distill import compared, distill_flags, run_distillati
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
 from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
-from pocketbayes.commands.flags import UsageError, add_flags, given_options, options_in
+from pocketbayes.commands.flags import add_flags, given_options, options_in
+from pocketbayes.commands.messages import plain_messages
 from pocketbayes.commands.planning import planned, resumed, train_flags, with_parents_choices
 from pocketbayes.commands.predict import PredictOptions, run_prediction
 from pocketbayes.commands.report import report_flags, run_report
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import launched_processes, run_training
-from pocketbayes.errors import PocketBayesError, printable
 from pocketbayes.report import facts_table, rows_table, show
 
 app = typer.Typer(
@@ -284,16 +283,5 @@ def _root(
 
 def main() -> None:
     """Runs the command line; errors become a message on stderr and an exit code."""
-    try:
+    with plain_messages():
         app()
-    except UsageError as error:
-        print(f"usage error: {_lines(error)}", file=sys.stderr)
-        sys.exit(2)
-    except (PocketBayesError, OSError) as error:
-        print(f"error: {_lines(error)}", file=sys.stderr)
-        sys.exit(1)
-
-
-def _lines(error: Exception) -> str:
-    """The message; names in it may hold anything."""
-    return "\n".join(map(printable, str(error).split("\n")))

@@ -1,11 +1,18 @@
-"""What the library raises, and checks that raise: what was wrong, where, and what to do."""
+"""What the library raises, warns of and checks: what was wrong, where, and what to do."""
 
 import difflib
 import importlib
 import math
+import os
+import sys
+import warnings
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
+from types import FrameType
 from typing import Any
+
+_HERE = os.path.dirname(__file__) + os.sep
+_BETWEEN = {"contextlib", "functools", "lightning_fabric", "torch"}  # decorators, forward passes
 
 
 class PocketBayesError(Exception):
@@ -26,6 +33,28 @@ class FormatError(PocketBayesError):
 
 class TrainingError(PocketBayesError):
     """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""
+
+
+def warn(message: str) -> None:
+    """Warns at the line that called the library: the first outside of it, and of torch's calls."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_back is not None and _is_internal(frame):
+        frame = frame.f_back
+    assert frame is not None
+    known = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        UserWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=known.get("__name__"),
+        registry=known.setdefault("__warningregistry__", {}),
+    )
+
+
+def _is_internal(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in _BETWEEN or frame.f_code.co_filename.startswith(_HERE)
 
 
 def printable(text: str) -> str:

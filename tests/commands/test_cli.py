@@ -114,6 +114,11 @@ def test_train_writes_a_whole_run(work):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["bytes"] == (run / "model.pocket").stat().st_size
     assert metrics["validation"]["num_examples"] == 129
+    assert config["lr"] is None
+    chosen = [metrics[name] for name in ("lr", "beta", "prior", "epochs", "steps", "batch_size")]
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert chosen == [3e-3, 0.1, "learned", 2, rows[-1]["step"], 32]
+    assert pb.inspect(run / "model.pocket").training["lr"] == metrics["lr"]
     assert len((run / "history.jsonl").read_text().splitlines()) == 2
 
 
@@ -526,6 +531,15 @@ def test_baselines_from_train_to_predict(work, quick, method):
     quick("predict", method, "digit0.png")
 
 
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_words_without_a_line_of_code(work, quick):
+    words = ("--data", "digits", "--model", "mlp", "--method", "laplace", "--validation", "0")
+    lines = quick("train", *words, "--out", "unsure").stderr.splitlines()
+    told = [line for line in lines if line.startswith("warning: without a val_loader")]
+    assert len(told) == 1
+    assert not any(".py" in line or "UserWarning" in line for line in lines)
+
+
 def test_features_of_a_table_are_reported_by_name(work, quick):
     rows = ["size,age,noise"]
     rng = np.random.default_rng(0)
@@ -571,7 +585,12 @@ def test_laplace_trains_nothing_and_is_measured_all_the_same(work, quick):
     told = quick("train", "--parent", "run", "--method", "laplace", "--out", "laplace", "--json")
     report = json.loads(told.stdout)
     assert (report["epochs"], report["train"]) == (0, {})
+    assert (report["subset"], report["prior_by"]) == ("last-layer", "validation")
+    assert "lr" not in report
     assert report["validation"]["nll"] > 0
+    shown = quick("inspect", "laplace").stdout
+    assert "Laplace, diagonal, of the last layer" in shown
+    assert f"chosen by validation, std {report['prior_std'][0]:.3g}" in shown
     before, after = (pb.load(work / run / "model.pocket") for run in ("run", "laplace"))
     kept = dict(pb.named_posteriors(before))
     for name, q in pb.named_posteriors(after):

@@ -252,12 +252,13 @@ def test_a_preprocess_of_a_hostile_file_is_an_error(change, message):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 def test_batches_on_a_gpu_equal_those_of_the_cpu_and_never_wait_for_it():
     data = image_set(64, augmentation=("crop", "mirror", "cutout"))
     there, rows = data.to("cuda"), torch.arange(64, device="cuda")
     there.batch(rows)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         x, _ = there.batch(rows)
         there.batch(rows, augment=True)
     finally:

@@ -116,7 +116,8 @@ def test_the_folded_head_is_its_formula():
     known = [*relu.T, *(d.log1p() for d in inside), *sizes, entropy]
     found = torch.stack(known, 1) @ numbers.outer.T + numbers.outer_bias
     mean = out * found[:, :1].exp() + found[:, 1:5] / scale[-outputs:]
-    variance = found[:, 5:].exp() * last**numbers.slope
+    least = (0.01 / scale[-outputs:]).square()
+    variance = found[:, 5:].exp() * (last + least) ** numbers.slope
     torch.testing.assert_close(
         spread(folded(numbers, widths, gone), features, out, last), (mean, variance)
     )
@@ -222,6 +223,39 @@ def test_every_likelihood_predicts_from_one_pass(likelihood):
         torch.testing.assert_close(one.aleatoric, noise)
         torch.testing.assert_close(one.epistemic, gaussian_of(model, x)[1])
     assert pb.evaluate(model, [(x, y)]).estimator == "one_pass"
+
+
+def test_rows_on_which_no_unit_is_active_are_learned_too():
+    """Half of all rows: the last layer varies by nothing there, the network does."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(INPUTS, 8), nn.ReLU(), nn.Linear(8, 1))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(INPUTS)[0].repeat(8, 1))
+        net[0].bias.zero_()
+    model = pb.bayesianize_(net, std_init=0.5, estimator="weight")
+    pb.distill_(model, batches(40), 10, likelihood="gaussian")
+    x = batches(1, 400, seed=1)[0]
+    with drawing(model, "weight", torch.Generator().manual_seed(0)):
+        found = torch.stack([model(x) for _ in range(400)]).std(0)
+    ratio = gaussian_of(model, x)[1].sqrt() / found
+    assert (x[:, 0] < 0).any()
+    for rows in (x[:, 0] < 0, x[:, 0] > 0):
+        assert 0.25 < float(ratio[rows].median()) < 4  # the head sees zeros, whatever the row
+
+
+def test_by_default_a_small_loader_is_passed_500_times_in_all():
+    counted = _Counted(batches(7))
+    model, _ = linear_model()
+    pb.distill_(model, counted)
+    assert counted.passes >= 72  # 500 / 7, rounded up, beside those that look
+
+
+class _Counted(list):
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return super().__iter__()
 
 
 @pytest.mark.parametrize(

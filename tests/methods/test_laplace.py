@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.layers import noise_log_std
+from pocketbayes.layers import describe, noise_log_std
 from pocketbayes.likelihoods.curvature import curvature_root, directions
 from pocketbayes.methods.base import make_points_
 from pocketbayes.methods.laplace import best_factor, evidence_precision
@@ -371,3 +371,48 @@ def test_other_likelihoods_are_refused(likelihood):
 def test_there_is_no_best_epoch_without_epochs():
     result = fit(mlp(), classes(), pb.Laplace(), val_loader=classes(60, 1), keep_best=True)
     assert (result.history, result.best_epoch) == ([], None)
+
+
+@pytest.mark.parametrize("prior_by", ["validation", "evidence", "fixed"])
+def test_the_file_tells_the_prior_and_what_is_random(prior_by, tmp_path):
+    model, subset = mlp(), "all" if prior_by == "evidence" else "last-layer"
+    held_out = {"val_loader": classes()} if prior_by == "validation" else {}
+    fit(model, classes(), pb.Laplace(prior_by=prior_by, subset=subset), **held_out)
+    pb.save(model, tmp_path / "a.pocket")
+    found = pb.inspect(tmp_path / "a.pocket")
+    assert (found.training["method"], found.training["subset"]) == ("Laplace", subset)
+    low, high = found.training["prior_std"]
+    assert 0 < low <= high
+    shown = str(found)
+    where = "of all weights" if subset == "all" else "of the last layer"
+    assert f"Laplace, diagonal, {where}" in shown
+    how = "fixed, std" if prior_by == "fixed" else f"chosen by {prior_by}, std"
+    assert f"{how} {low:.3g}" in shown
+    assert how in str(pb.audit(model))
+
+
+def test_the_prior_that_is_told_is_the_one_that_gave_the_variances():
+    """1 / var = h + 1 / prior_std^2, with the same h whatever the prior."""
+    found = {}
+    for prior_by, extra in (("evidence", {}), ("validation", {"val_loader": classes(seed=5)})):
+        model = mlp(prior_std=0.3)
+        fit(model, classes(), pb.Laplace(prior_by=prior_by, subset="all"), **extra)
+        random = [q for _, q in pb.named_posteriors(model) if q.is_random]
+        precisions = torch.stack([1 / q.std.flatten()[0].double() ** 2 for q in random])
+        found[prior_by] = precisions, describe(model).training["prior_std"]
+        if prior_by == "evidence":
+            priors = torch.stack([q.prior_std for q in random]).double()
+            curvature = precisions - priors**-2
+            assert found[prior_by][1] == pytest.approx(priors.sort()[0].tolist(), rel=1e-3)
+    precisions, told = found["validation"]
+    stds = (precisions - curvature) ** -0.5
+    assert told == pytest.approx(stds.sort()[0].tolist(), rel=1e-2)
+    assert told != found["evidence"][1]
+
+
+def test_a_network_that_is_trained_on_is_no_longer_of_laplace():
+    model = mlp()
+    fit(model, classes(), pb.Laplace(prior_by="fixed"))
+    pb.fit(model, classes(), epochs=1, progress=False, device="cpu")
+    assert describe(model).training["method"] == "MeanField"
+    assert "chosen by" not in str(pb.audit(model))

@@ -61,6 +61,44 @@ def test_without_names_inputs_have_numbers():
     assert "input 4" in pb.feature_report(model()).probabilities
 
 
+@pytest.mark.parametrize(
+    "names",
+    [list("abcde"), tuple("abcde"), iter("abcde"), np.array(list("abcde")), dict.fromkeys("abcde")],
+)
+def test_a_network_of_ones_own_has_the_names_that_are_given(names):
+    net = model()
+    with torch.no_grad():
+        net[0].posterior("weight").log_odds.copy_(torch.tensor([-1.0, -3, 2, -4, 0.5]))
+    report = pb.feature_report(net, names=names)
+    assert list(report.probabilities) == ["c", "e", "a", "b", "d"]
+    assert str(report).splitlines()[0].startswith("c ")
+
+
+def test_given_names_go_before_those_of_the_table_and_equal_ones_are_one_feature():
+    net = model()
+    update_description(net, preprocess={"kind": "table", "columns": COLUMNS})
+    with torch.no_grad():
+        net[0].posterior("weight").log_odds.copy_(torch.tensor([-1.0, -3, 2, -4, 0.5]))
+    report = pb.feature_report(net, ["x", 7, "x", 7, 8])
+    assert list(report.probabilities) == ["x", "8", "7"]
+    assert report.probabilities["x"] == pytest.approx(torch.sigmoid(torch.tensor(2.0)).item())
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a", "b"], "2 names and the first layer has 5 inputs"),
+        ([], "0 names"),
+        (list("abcdef"), "6 names"),
+        ("abcde", "the text 'abcde'"),
+        (5, "names= is a int"),
+    ],
+)
+def test_a_wrong_number_of_names_is_an_error(names, words):
+    with pytest.raises(pb.PocketBayesError, match=words):
+        pb.feature_report(model(), names)
+
+
 def test_other_models_are_refused():
     net = pb.bayesianize_(nn.Linear(4, 2))
     with pytest.raises(pb.PocketBayesError, match="gates of inputs"):

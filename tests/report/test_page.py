@@ -282,7 +282,30 @@ def test_a_page_of_a_regression_from_the_command_line(regression_run, tmp_path):
     assert "Do the intervals hold what they promise?" in made
     assert 0.5 < numbers["rmse"] < 10
     assert "<b>colour" not in made
+    spent = json.loads((regression_run / "metrics.json").read_text())["seconds"]
+    assert numbers["train_seconds"] == spent > 0
+    assert '<th scope="col">training, s</th>' in made
+    assert f"<td>{spent:.4g}</td></tr>" in made
+    for name, value in {"lr": "0.01", "beta": "1", "prior": "learned", "epochs": "20"}.items():
+        assert f"<td>trained with {name}</td><td>{value}</td>" in made  # nobody said so
     assert re.search(r"width -?[\d.]+ \([+-][\d.]+ std\)", made)
+
+
+def test_a_file_alone_does_not_tell_how_long_it_took(regression_run, tmp_path):
+    source = ["--data", "csv", "--file", regression_run.parent / "t.csv", "--target", "price"]
+    for metrics in (None, "{", "[]", '{"seconds": "many"}'):
+        copy = tmp_path / f"run{len(str(metrics))}"
+        shutil.copytree(regression_run, copy)
+        (copy / "metrics.json").unlink()
+        if metrics is not None:
+            (copy / "metrics.json").write_text(metrics)
+    words = ["report", regression_run / "model.pocket", *sorted(tmp_path.glob("run*")), *source]
+    done = run(*words, "--out", tmp_path / "p.html", "--json")
+    assert done.exit_code == 0, done.output
+    models = json.loads(done.stdout[done.stdout.index("{") :])["models"]
+    assert len(models) == 5
+    assert {numbers["train_seconds"] for numbers in models.values()} == {None}
+    assert "training, s" not in (tmp_path / "p.html").read_text()
 
 
 def test_models_of_different_data_are_not_compared(regression_run, tmp_path):

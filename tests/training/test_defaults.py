@@ -165,7 +165,7 @@ def test_methods_without_a_prior_of_their_own_claim_none():
     pb.fit(model, data, sgd, epochs=1, progress=False)
     assert "second prior" in str(pb.audit(model))
     pb.fit(model, data, pb.Deterministic(), epochs=1, progress=False)
-    assert not pb.audit(model).notes[1:]
+    assert pb.audit(model).notes[1:] == ("prior: fixed",)
     adam = pb.MeanField(weight_decay=0.1)
     pb.fit(model, data, adam, epochs=1, progress=False)
     assert "second prior" not in str(pb.audit(model))

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
-from pocketbayes.errors import FormatError, PocketBayesError, require_number
+from pocketbayes.errors import FormatError, PocketBayesError, require_number, warn
 from pocketbayes.layers import (
     NOISES,
     PREFIX,
@@ -115,10 +114,9 @@ def save(
 
 def _say_if_stale(model: nn.Module) -> None:
     if has_stale_head(model):
-        warnings.warn(
+        warn(
             "the weights have changed since distill_, so the file is written without the one-pass "
             "head: call distill_ again before save",
-            stacklevel=3,
         )
 
 

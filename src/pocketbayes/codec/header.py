@@ -81,6 +81,7 @@ def model_in(description: dict[str, Any]) -> Description:
         "prior": model.get("prior") in (None, "learned", "fixed"),
         "beta": model.get("beta") in (None, 0) or _is_positive(model["beta"]),
         "decay_std": model.get("decay_std") is None or _is_positive(model["decay_std"]),
+        "training": model.get("training") is None or _is_training(model["training"]),
         "temperature": model.get("temperature") is None or _is_positive(model["temperature"]),
         "moments_factor": model.get("moments_factor") is None
         or (_is_positive(model["moments_factor"]) and 1e-6 <= model["moments_factor"] <= 1e6),
@@ -99,6 +100,22 @@ def _is_network(network: Any) -> bool:
         and isinstance(network["name"], str)
         and _is_dict(network["options"])
     )
+
+
+def _is_training(found: Any) -> bool:
+    """A method's name, and numbers beside it; what a later version adds is passed over."""
+    return (
+        _is_dict(found)
+        and isinstance(found.get("method"), str)
+        and (found.get("lr") in (None, 0) or _is_positive(found["lr"]))
+        and all(_is_count(found.get(name, 1)) for name in ("epochs", "best_epoch", "steps"))
+        and all(isinstance(found.get(name, ""), str) for name in ("subset", "prior_by"))
+        and ("prior_by" not in found or _is_range(found.get("prior_std")))
+    )
+
+
+def _is_range(ends: Any) -> bool:
+    return isinstance(ends, list) and len(ends) == 2 and all(map(_is_positive, ends))
 
 
 def _is_conformal(found: Any) -> bool:

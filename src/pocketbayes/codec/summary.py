@@ -59,6 +59,7 @@ class FileSummary:
         prior: "learned" (a std for each tensor) or "fixed"; None: not known.
         beta: weight of the KL in training; less than 1 is a tempered posterior.
         decay_std: std of the prior that weight decay put on the means, which `kl` counts.
+        training: the method, with its learning rate, epochs and steps; None: not known.
         temperature: what `temperature_` found.
         conformal: what `conformal` found: level, threshold, and on how many examples.
         one_pass: what `distill_` taught: where the head reads, and how many draws it learned from.
@@ -86,6 +87,7 @@ class FileSummary:
     prior: str | None
     beta: float | None
     decay_std: float | None
+    training: dict[str, Any] | None
     temperature: float | None
     conformal: dict[str, Any] | None
     one_pass: dict[str, Any] | None
@@ -111,7 +113,7 @@ class FileSummary:
             ("network", network + "".join(f", {k}={v}" for k, v in self.options.items())),
             ("likelihood", self.likelihood or "not trained by fit"),
             ("estimator", self.estimator or "-"),
-            *inference_in_words(self.prior, self.beta, self.decay_std),
+            *inference_in_words(self.prior, self.beta, self.decay_std, self.training),
             *self._calibration(),
             ("classes", "-" if not names else f"{len(names)}: {', '.join(names)[:60]}"),
             ("weights", ", ".join(f"{n:,} {family}" for family, n in self.families.items())),
@@ -215,6 +217,7 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         prior=model.get("prior"),
         beta=model.get("beta"),
         decay_std=model.get("decay_std"),
+        training=model.get("training"),
         temperature=model.get("temperature"),
         conformal=model.get("conformal"),
         one_pass=model.get("one_pass"),

@@ -59,7 +59,7 @@ class DistillOptions:
         root: folder that holds the data; else $POCKETBAYES_DATA.
         validation: share of the training data held back, to report; of a run, its own, else 0.1.
         out: the new run directory, or the new file; default RUN-distilled, FILE-distilled.pocket.
-        epochs: passes over the data.
+        epochs: passes over the data; default 5, and as many as make 500 steps.
         num_samples: draws of the network for each batch.
         estimator: how to draw: lrt, weight or flipout; default as trained.
         lr: learning rate that the head begins with.
@@ -75,7 +75,7 @@ class DistillOptions:
     root: Path | None = None
     validation: float | None = None
     out: Path | None = None
-    epochs: int = 5
+    epochs: int | None = None
     num_samples: int = 8
     estimator: str | None = None
     lr: float = 1e-2
@@ -88,7 +88,8 @@ class DistillOptions:
 
     def __post_init__(self) -> None:
         with as_usage_error():
-            require_count(self.epochs, "--epochs")
+            if self.epochs is not None:
+                require_count(self.epochs, "--epochs")
             require_count(self.num_samples, "--num-samples", least=2)
             require_count(self.seed, "--seed", least=0)
             require_number(self.lr, "--lr", above=0)
@@ -180,9 +181,9 @@ def _opened(
 
 def _teach_(model: nn.Module, train: Dataset, options: DistillOptions) -> None:
     size = options.batch_size or suitable_batch_size(len(train))
+    known = "" if options.epochs is None else f", epochs: {options.epochs}"
     print(
-        f"learning from {len(train):,} examples, {options.num_samples} draws of each batch, "
-        f"epochs: {options.epochs}",
+        f"learning from {len(train):,} examples, {options.num_samples} draws of each batch{known}",
         file=sys.stderr,
     )
     distill_(

@@ -14,7 +14,7 @@ from pocketbayes.codec import prepare_directory
 from pocketbayes.commands.evaluate import EvaluateOptions, Measured, measured_target, require_target
 from pocketbayes.commands.flags import Flag, UsageError, merged, options_in, take, with_choices
 from pocketbayes.commands.planning import data_flag_groups
-from pocketbayes.commands.runs import MODEL, read_run_config, write_text
+from pocketbayes.commands.runs import MODEL, read_metrics, read_run_config, write_text
 from pocketbayes.data import DATASETS
 from pocketbayes.errors import PocketBayesError, optional_module
 from pocketbayes.layers import describe
@@ -22,6 +22,7 @@ from pocketbayes.report import Findings, Numbers, RandomWeights, answers_of, rep
 
 # Of `evaluate`: for plain weights, which have no file to speak of, and for corrupted images.
 _OTHERS = ("normalize", "corruption", "severity")
+_CHOSEN = ("epochs", "steps", "batch_size", "lr", "beta", "prior")  # left open in the config
 _UNTOLD = ("root", "file", "device", "out", "config")  # of a run: folders of one's own
 
 
@@ -75,7 +76,10 @@ def run_report(
     prepare_directory(options.out.resolve().parent)
     title = options.title or f"{', '.join(names)}: how big, how accurate, how sure"
     write_text(options.out, report_page(found, title, _facts(options, found)))
-    numbers = {one.name: {"bytes": one.file.bytes, **one.numbers} for one in found}
+    numbers = {
+        one.name: {"bytes": one.file.bytes, **one.numbers, "train_seconds": one.seconds}
+        for one in found
+    }
     return {"page": str(options.out), "bytes": options.out.stat().st_size, "models": numbers}
 
 
@@ -116,14 +120,23 @@ def _findings(
         dataset=found.dataset,
         classes=known.class_names or (),
         settings=_settings(target),
+        seconds=_seconds(target),
     )
 
 
 def _settings(target: Path) -> dict[str, Any]:
     """How a run was trained; of folders of one's own only the last name."""
     config = read_run_config(target) if target.is_dir() else {}
+    used = read_metrics(target)
+    config |= {name: used[name] for name in _CHOSEN if name in used}
     known = {k: v for k, v in config.items() if v is not None and k not in _UNTOLD}
     return {k: Path(v).name if _is_path(v) else v for k, v in known.items()}
+
+
+def _seconds(target: Path) -> float | None:
+    """What the making of a run took."""
+    found = read_metrics(target).get("seconds")
+    return float(found) if isinstance(found, int | float) else None
 
 
 def _is_path(value: Any) -> bool:

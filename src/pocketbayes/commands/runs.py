@@ -85,6 +85,15 @@ def write_metrics(directory: Path, metrics: Mapping[str, Any]) -> None:
     write_text(directory / METRICS, json.dumps(plain(metrics), indent=2) + "\n")
 
 
+def read_metrics(directory: Path) -> dict[str, Any]:
+    """The run's metrics; none if there are none yet, or they are none."""
+    try:
+        found = json.loads((directory / METRICS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def write_text(path: Path, text: str) -> None:
     """Puts text under this name, whole or not at all."""
     write_atomically(path, lambda file: file.write(text.encode()))

@@ -74,7 +74,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "weights": size.weights,
         "active_weights": size.active_weights,
         "epochs": max((row["epoch"] for row in result.history), default=0),
-        **_inference(result),
+        **_used(result, _batch_size(plan, train)),
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,
         **_operations(result.model, train, plan.method),
@@ -148,12 +148,18 @@ def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, f
     }
 
 
-def _inference(result: FitResult) -> dict[str, Any]:
-    """The posterior's beta and the kind of its prior, as chosen; nothing without a posterior."""
-    method = result.method
-    if not isinstance(method, VariationalMethod):
-        return {}
-    return {"beta": method.beta, "prior": method.prior}
+def _used(result: FitResult, batch_size: int) -> dict[str, Any]:
+    """What training went by, said or chosen; of beta and prior, where there is a posterior."""
+    method, found = result.method, {"steps": result.steps, "batch_size": batch_size}
+    if method is None or not method.trains:
+        told = describe(result.model).training or {}
+        return {name: value for name, value in told.items() if name != "method"}
+    names = ("lr", "beta", "prior") if isinstance(method, VariationalMethod) else ("lr",)
+    return found | {name: getattr(method, name) for name in names}
+
+
+def _batch_size(plan: Plan, train: Dataset) -> int:
+    return plan.options.batch_size or suitable_batch_size(len(train))
 
 
 def _last_numbers(result: FitResult) -> dict[str, Any]:
@@ -208,7 +214,7 @@ def _trained(
 
 
 def _loader(plan: Plan, train: Dataset) -> MemoryLoader:
-    batch_size = plan.options.batch_size or suitable_batch_size(len(train))
+    batch_size = _batch_size(plan, train)
     return MemoryLoader(train, batch_size, shuffle=True, augment=plan.options.augment)
 
 

@@ -39,12 +39,13 @@ from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everyth
 from pocketbayes.prediction import full_precision
 
 Model = TypeVar("Model", bound=nn.Module)
+_EPOCHS, _LEAST_STEPS = 5, 500
 
 
 def distill_(
     model: Model,
     loader: Iterable[Any],
-    epochs: int = 5,
+    epochs: int | None = None,
     *,
     num_samples: int = 8,
     estimator: str | None = None,
@@ -64,7 +65,7 @@ def distill_(
     Args:
         model: a trained Bayesian model, not an ensemble.
         loader: batches as `fit` takes them, best with the same augmentation; targets are not used.
-        epochs: passes over the loader.
+        epochs: passes over the loader; None: 5, and as many as make 500 steps.
         num_samples: draws of the network for each batch.
         estimator: how to draw, as in `predict`; None: as trained.
         likelihood: one of those of `fit`; None: as trained, else "categorical".
@@ -82,7 +83,8 @@ def distill_(
         'one_pass'
     """
     _require_distillable(model, loader)
-    require_count(epochs, "epochs")
+    if epochs is not None:
+        require_count(epochs, "epochs")
     require_count(num_samples, "num_samples", least=2)
     require_count(seed, "seed", least=0)
     require_number(lr, "lr", above=0)
@@ -96,7 +98,7 @@ def distill_(
             seed_everything(mixed_seed(seed), device)
             teacher = Teacher(model, loader, num_samples, estimator)
             head, numbers = teacher.begun()
-            _learn_(numbers, teacher, chosen, epochs, lr)
+            _learn_(numbers, teacher, chosen, epochs or _default_epochs(teacher), lr)
             set_head(model, head, stored(numbers))
             head_knows_weights(model)
     except BaseException:
@@ -135,6 +137,10 @@ def _learn_(
         )
     for tensor in learned:
         tensor.requires_grad_(False)
+
+
+def _default_epochs(teacher: Teacher) -> int:
+    return max(_EPOCHS, math.ceil(_LEAST_STEPS / (teacher.batches or _LEAST_STEPS)))
 
 
 def _in_epochs(teacher: Teacher, epochs: int) -> Iterator[tuple[float, Lesson]]:

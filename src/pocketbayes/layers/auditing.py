@@ -86,7 +86,7 @@ def audit(model: nn.Module) -> Audit:
     seen: set[int] = set()
     modules, known = model.named_modules(), describe(model)
     rows = tuple(_row(n, m, seen) for n, m in modules if not _belongs_to_posterior(n))
-    words = inference_in_words(known.prior, known.beta, known.decay_std)
+    words = inference_in_words(known.prior, known.beta, known.decay_std, known.training)
     return Audit(rows, tuple(f"{name}: {text}" for name, text in words))
 
 

@@ -4,15 +4,14 @@ The description lives on the root module and travels in its `state_dict` as one 
 """
 
 import json
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, warn
 from pocketbayes.layers.bayesian import estimator_of, set_estimator
 from pocketbayes.layers.known_weights import KnownWeights
 from pocketbayes.layers.one_pass import PREFIX, OnePassHead
@@ -23,7 +22,7 @@ NOISE = "noise_log_std"
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 CALIBRATIONS = ("temperature", "conformal", "moments_factor")
 _KEY = "_pocketbayes_description"
-_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "one_pass")
+_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass")
 _OF_HEAD = tuple(PREFIX + name for name in OnePassHead.names)
 
 
@@ -33,7 +32,8 @@ class Description:
 
     `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
     dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
-    `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about.
+    `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about,
+    `training` by which method: with its learning rate, epochs and steps, or what `Laplace` chose.
     `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data,
     `moments_factor` is what `calibrate_moments_` did.
     `one_pass` is what `distill_` taught: where the head reads, and from which draws it learned.
@@ -49,6 +49,7 @@ class Description:
     prior: str | None = None
     beta: float | None = None
     decay_std: float | None = None
+    training: dict[str, Any] | None = None
     temperature: float | None = None
     conformal: dict[str, Any] | None = None
     one_pass: dict[str, Any] | None = None
@@ -82,18 +83,40 @@ class Description:
 
 
 def inference_in_words(
-    prior: str | None, beta: float | None, decay_std: float | None
+    prior: str | None,
+    beta: float | None,
+    decay_std: float | None,
+    training: Mapping[str, Any] | None,
 ) -> list[tuple[str, str]]:
     """What the posterior is, as (name, words); nothing where it is not known."""
-    rows = []
+    rows = [] if training is None else [("training", _training_in_words(training))]
     if beta is not None:
         kind = "tempered: narrower than Bayes'" if beta < 1 else "wider than Bayes'"
         rows.append(("posterior", f"beta {beta:g}, {'Bayes rule' if beta == 1 else kind}"))
-    if prior is not None:
+    if training is not None and "prior_by" in training:
+        rows.append(("prior", _laplace_prior_in_words(training)))
+    elif prior is not None:
         rows.append(("prior", {"learned": "learned, a std for each tensor"}.get(prior, prior)))
     if decay_std is not None:
         rows.append(("weight decay", f"a second prior on the means, of std {decay_std:.2g}"))
     return rows
+
+
+def _training_in_words(training: Mapping[str, Any]) -> str:
+    words = {
+        "lr": "learning rate {:g}", "epochs": "epochs {:,}", "best_epoch": "best {:,}",
+        "steps": "steps {:,}",
+    }  # fmt: skip
+    known = [text.format(training[name]) for name, text in words.items() if name in training]
+    parts = {"last-layer": "diagonal, of the last layer", "all": "diagonal, of all weights"}
+    known += [parts.get(training[name], training[name]) for name in ("subset",) if name in training]
+    return ", ".join([training["method"], *known])
+
+
+def _laplace_prior_in_words(training: Mapping[str, Any]) -> str:
+    by, (low, high) = training["prior_by"], training["prior_std"]
+    how = "fixed" if by == "fixed" else f"chosen by {by}"
+    return f"{how}, std {low:.3g}" + ("" if low == high else f" to {high:.3g}")
 
 
 def attach_description(model: nn.Module) -> None:
@@ -151,10 +174,9 @@ def forget_calibration(model: nn.Module, names: Sequence[str] = CALIBRATIONS) ->
     known = [name for name in names if getattr(describe(model), name) is not None]
     if known:
         update_description(model, **dict.fromkeys(known))
-        warnings.warn(
+        warn(
             f"the model changes, so its {' and '.join(known)} calibration was dropped: calibrate "
             "it again afterwards",
-            stacklevel=3,
         )
 
 

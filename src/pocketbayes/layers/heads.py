@@ -1,11 +1,12 @@
 """The one-pass head that a model has: given, narrowed, kept, forgotten."""
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
+from pocketbayes.errors import warn
 from pocketbayes.layers.description import (
     describe,
     has_stale_head,
@@ -13,7 +14,7 @@ from pocketbayes.layers.description import (
     known_weights,
     update_description,
 )
-from pocketbayes.layers.one_pass import OnePassHead, narrowed, tensors_at
+from pocketbayes.layers.one_pass import OnePassHead, Place, numbers_in, tensors_at
 from pocketbayes.layers.reading import attach_head, detach_head, fill_head, head_at
 
 
@@ -61,10 +62,9 @@ def usable_head(model: nn.Module) -> bool:
     assert head.weights is not None
     if not head.weights.told:
         head.weights.told = True
-        warnings.warn(
+        warn(
             "the weights have changed since distill_, so the one-pass head is not used, and "
             "predictions draw: call distill_ again",
-            stacklevel=4,
         )
     return False
 
@@ -77,19 +77,49 @@ def narrow_head(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
     head = head_of(model)
     if head is None:
         return
-    found = None if has_stale_head(model) else narrowed(head, tensors_at(home(model)), kept)
+    found = None if has_stale_head(model) else _narrowed(head, tensors_at(home(model)), kept)
     if found is None:
         forget_head(model)
     else:
         set_head(model, *found)
 
 
+def _narrowed(
+    head: OnePassHead, tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]
+) -> tuple[OnePassHead, dict[str, Tensor]] | None:
+    """The head with some of the channels at places of these names, by a mask for each.
+
+    Those that go must be constant or unread; None: the head needs another one.
+    """
+    masks = [_mask(place, kept).to(tensors["center"].device) for place in head.places]
+    numbers = numbers_in(tensors, head.gone is not None)
+    stays = torch.cat([*masks, torch.ones_like(numbers.slope, dtype=torch.bool)])
+    if bool((~stays & ((numbers.scale > 0) | (head.gone is None))).any()):
+        return None
+    lost = torch.where(stays, 0, numbers.counts)
+    pairs = torch.stack([lost, lost * numbers.center.square()])
+    sums = [part.sum(1).tolist() for part in torch.split(pairs, head.widths(len(numbers.slope)), 1)]
+    gone = [
+        [g.number + int(n), g.square + square]
+        for g, (n, square) in zip(head.gone or (), sums, strict=False)
+    ]
+    places = [[p.name, p.batch_axis, int(m.sum())] for p, m in zip(head.places, masks, strict=True)]
+    facts = head.facts() | {"places": places} | ({} if head.gone is None else {"gone": gone})
+    cut = {name: tensors[name][stays] for name in ("center", "log_scale")}
+    cut["inner_rows"] = tensors["inner_rows"][:, stays]
+    return OnePassHead.from_facts(facts), {**tensors, **cut}
+
+
+def _mask(place: Place, kept: Mapping[str, Tensor]) -> Tensor:
+    mask = kept.get(place.name)
+    return torch.ones(place.width, dtype=torch.bool) if mask is None else mask
+
+
 def forget_head(model: nn.Module) -> None:
     """Drops the head, since it knows nothing of what the weights become."""
     if head_of(model) is not None:
         set_head(model, None)
-        warnings.warn(
+        warn(
             "the model changes, so its one-pass head was dropped: predictions draw again, until "
             "you call distill_ afterwards",
-            stacklevel=3,
         )

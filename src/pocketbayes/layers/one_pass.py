@@ -271,34 +271,3 @@ def rounded_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     scale = (rows.abs().amax(1) / 127).half()
     safe = torch.where(scale > 0, scale, 1).float()
     return (rows / safe.unsqueeze(1)).round().clamp(-127, 127).to(torch.int8), scale
-
-
-def narrowed(
-    head: OnePassHead, tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]
-) -> tuple[OnePassHead, dict[str, Tensor]] | None:
-    """The head with some of the channels at places of these names, by a mask for each.
-
-    Those that go must be constant or unread; None: the head needs another one.
-    """
-    masks = [_mask(place, kept).to(tensors["center"].device) for place in head.places]
-    numbers = numbers_in(tensors, head.gone is not None)
-    stays = torch.cat([*masks, torch.ones_like(numbers.slope, dtype=torch.bool)])
-    if bool((~stays & ((numbers.scale > 0) | (head.gone is None))).any()):
-        return None
-    lost = torch.where(stays, 0, numbers.counts)
-    pairs = torch.stack([lost, lost * numbers.center.square()])
-    sums = [part.sum(1).tolist() for part in torch.split(pairs, head.widths(len(numbers.slope)), 1)]
-    gone = [
-        [g.number + int(n), g.square + square]
-        for g, (n, square) in zip(head.gone or (), sums, strict=False)
-    ]
-    places = [[p.name, p.batch_axis, int(m.sum())] for p, m in zip(head.places, masks, strict=True)]
-    facts = head.facts() | {"places": places} | ({} if head.gone is None else {"gone": gone})
-    cut = {name: tensors[name][stays] for name in ("center", "log_scale")}
-    cut["inner_rows"] = tensors["inner_rows"][:, stays]
-    return OnePassHead.from_facts(facts), {**tensors, **cut}
-
-
-def _mask(place: Place, kept: Mapping[str, Tensor]) -> Tensor:
-    mask = kept.get(place.name)
-    return torch.ones(place.width, dtype=torch.bool) if mask is None else mask

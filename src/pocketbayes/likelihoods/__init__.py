@@ -9,7 +9,7 @@ from pocketbayes.likelihoods.base import (
 from pocketbayes.likelihoods.curvature import curvature_root, directions, require_curvature
 from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
 from pocketbayes.likelihoods.elbo import Objective, kl, total_kl
-from pocketbayes.likelihoods.labels import MASKED
+from pocketbayes.likelihoods.labels import MASKED, require_labels
 from pocketbayes.likelihoods.table import (
     LIKELIHOODS,
     learned_for,
@@ -36,6 +36,7 @@ __all__ = [
     "likelihood_of",
     "matched_target",
     "require_curvature",
+    "require_labels",
     "set_learned_",
     "start_learned_",
     "total_kl",

@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pocketbayes.errors import DataError
 from pocketbayes.likelihoods.base import Learned, Likelihood, at_least_float32
-from pocketbayes.likelihoods.labels import MASKED, wrong_label
+from pocketbayes.likelihoods.labels import MASKED, require_labels, wrong_label
 
 
 class Categorical(Likelihood):
@@ -20,7 +19,7 @@ class Categorical(Likelihood):
 
     def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
         """Cross-entropy per example, summed over its positions, and accuracy."""
-        _require_labels(output, target)
+        require_labels(output, target)
         labels, logits = target.long(), at_least_float32(output)
         counts = labels != MASKED
         valid = (~counts | _is_class(labels, logits)).all()
@@ -46,22 +45,3 @@ class Categorical(Likelihood):
 
 def _is_class(labels: Tensor, logits: Tensor) -> Tensor:
     return (labels >= 0) & (labels < logits.shape[1])
-
-
-def _require_labels(logits: Tensor, labels: Tensor) -> None:
-    expected = logits.shape[:1] + logits.shape[2:]
-    if logits.dim() < 2 or labels.shape != expected:
-        raise DataError(
-            f"the model's output is {tuple(logits.shape)}, the labels are {tuple(labels.shape)}; "
-            "a categorical likelihood needs (batch, classes, ...) and (batch, ...)"
-            + (
-                '; for real-valued targets use likelihood="gaussian"'
-                if labels.is_floating_point()
-                else ""
-            )
-        )
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise DataError(
-            f"class labels must be integers, not {labels.dtype}; "
-            'for real-valued targets use likelihood="gaussian", for 0 or 1 "bernoulli"'
-        )

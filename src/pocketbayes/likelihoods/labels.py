@@ -1,6 +1,9 @@
 """What is wrong with class labels, in words."""
 
+import torch
 from torch import Tensor
+
+from pocketbayes.errors import DataError
 
 MASKED = -100  # a label that does not count, as in torch
 
@@ -22,3 +25,22 @@ def wrong_label(labels: Tensor, classes: int) -> str | None:
         f"label {label} is out of range: the model has {classes} outputs, so labels must be 0 to "
         f"{classes - 1} (row {place[0]}). Labels count from 0; {advice}"
     )
+
+
+def require_labels(output: Tensor, labels: Tensor) -> None:
+    """An error unless there is one whole number for each position of (batch, classes, ...)."""
+    expected = output.shape[:1] + output.shape[2:]
+    is_real = labels.is_floating_point()
+    if output.dim() < 2 or labels.shape != expected:
+        is_column = labels.shape == (*expected, 1)
+        advice = f"; use labels.squeeze({labels.dim() - 1})" if is_column else ""
+        advice = '; for real-valued targets use likelihood="gaussian"' if is_real else advice
+        raise DataError(
+            f"the model's output is {tuple(output.shape)}, the labels are {tuple(labels.shape)}; "
+            f"a categorical likelihood needs (batch, classes, ...) and (batch, ...){advice}"
+        )
+    if is_real or labels.is_complex() or labels.dtype == torch.bool:
+        raise DataError(
+            f"class labels must be integers, not {labels.dtype}; "
+            'for real-valued targets use likelihood="gaussian", for 0 or 1 "bernoulli"'
+        )

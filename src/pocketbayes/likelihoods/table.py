@@ -1,11 +1,9 @@
 """All likelihoods by name, and the parameters that a model has learned for its own."""
 
-import warnings
-
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import DataError, require_choice
+from pocketbayes.errors import DataError, require_choice, warn
 from pocketbayes.layers import add_noise_parameter, describe, noise_parameters
 from pocketbayes.likelihoods.base import Learned, Likelihood
 from pocketbayes.likelihoods.bernoulli import Bernoulli
@@ -64,11 +62,10 @@ def learned_for(model: nn.Module, likelihood: Likelihood, draws: Tensor) -> dict
     """
     found = learned_of(model, likelihood)
     if found is None:
-        warnings.warn(
+        warn(
             f"this model has no {likelihood.learned[0]}: its noise was never learned, and the "
             "prediction leaves it out. Estimate it by pb.refresh_noise_(model, train_loader, "
             f'likelihood="{likelihood.name}"), or train by pb.fit or with pb.loss',
-            stacklevel=3,
         )
         return likelihood.unlearned(draws[0])
     for name, value in found.items():

@@ -5,7 +5,6 @@ as many are added where the gradient is largest. Subclasses say what "matters" m
 """
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pocketbayes.errors import (
     require_count,
     require_number,
     require_truth,
+    warn,
 )
 from pocketbayes.layers import named_posteriors, replace_posterior
 from pocketbayes.methods.base import Method, StepContext, unshare_
@@ -152,10 +152,9 @@ class ExchangingMethod(Method):
             reasons += ["the first layer is dense"] if self.dense_first else []
             reasons += ["of the table of densities"] if self.densities else []
             reasons += ["only whole units are kept"] if self.structure != "none" else []
-            warnings.warn(
+            warn(
                 f"density {self.density:g} is {wanted:,} of {total:,} weights, but {kept:,} are "
                 f"kept (density {kept / total:.3g}), because {' and '.join(reasons)}",
-                stacklevel=3,
             )
 
     def after_step(self, model: nn.Module, context: StepContext) -> bool:

@@ -1,7 +1,6 @@
 """The Laplace approximation: stds for a network that is trained already, from its curvature."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,8 +13,9 @@ from pocketbayes.errors import (
     PocketBayesError,
     require_choice,
     require_count,
+    warn,
 )
-from pocketbayes.layers import describe, named_posteriors, replace_posterior
+from pocketbayes.layers import describe, named_posteriors, replace_posterior, update_description
 from pocketbayes.methods.base import Method, StartContext, make_points_, unshare_
 from pocketbayes.methods.processes import agreed
 from pocketbayes.posteriors import Gaussian, Sparse, as_random
@@ -104,12 +104,18 @@ class Laplace(Method):
             scale_priors(factor)
             return nll()
 
-        if prior_by != "validation":
-            return scale_priors(1.0)
-        scale_priors(best_factor(loss_of))
-        for q in posteriors.values():  # narrowed for the spread alone; the KL wants one that fits
-            q.prior_std.copy_(q.best_prior_variance().sqrt())
-        return None
+        factor = best_factor(loss_of) if prior_by == "validation" else 1.0
+        scale_priors(factor)
+        self._tell(model, prior_by, [factor * std for std in stds.values()])
+        if prior_by == "validation":  # narrowed for the spread alone; the KL wants one that fits
+            for q in posteriors.values():
+                q.prior_std.copy_(q.best_prior_variance().sqrt())
+
+    def _tell(self, model: nn.Module, prior_by: str, stds: list[float]) -> None:
+        """Lets the model say what was made random, and by which priors."""
+        ends = [float(f"{std:.4g}") for std in (min(stds), max(stds))]
+        facts = {"method": "Laplace", "subset": self.subset, "prior_by": prior_by}
+        update_description(model, training=facts | {"prior_std": ends})
 
 
 def evidence_precision(mean: Tensor, curvature: Tensor) -> float:
@@ -180,8 +186,7 @@ def _finite(curvature: Tensor, name: str) -> Tensor:
 
 def _warn_of_evidence(model: nn.Module) -> None:
     if describe(model).likelihood == "categorical":
-        warnings.warn(
+        warn(
             "without a val_loader the prior is that of most evidence, with which classifiers come "
             "out far too unsure: pass fit(..., val_loader=), data that the network has not seen",
-            stacklevel=2,
         )

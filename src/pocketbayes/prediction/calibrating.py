@@ -15,6 +15,7 @@ from pocketbayes.likelihoods import (
     learned_of,
     likelihood_of,
     matched_target,
+    require_labels,
 )
 from pocketbayes.prediction.calibration import (
     Conformal,
@@ -171,6 +172,7 @@ def _losses(draws: Tensor, y: Tensor, likelihood: Likelihood, learned: dict[str,
         likelihood.require_possible(draws[0], target)
         pairs = torch.stack([torch.zeros_like(draws), draws], -1)
         return class_losses(pairs.flatten(1, -2), target.flatten().long())
+    require_labels(draws[0], y)
     rows, labels = draws.movedim(2, -1).flatten(1, -2), y.flatten()
     counts = countable(rows[0], labels, likelihood)
     return class_losses(rows[:, counts], labels[counts].long())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
 from pocketbayes.layers import named_tensors, num_examples
-from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of
+from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of, require_labels
 from pocketbayes.prediction import metrics
 from pocketbayes.prediction.draws import predictive_of
 from pocketbayes.prediction.faults import require_finite
@@ -147,9 +147,12 @@ def answered(
         x, y = unpack(batch, "the loader", float_dtype(model))
         require_finite([*named_tensors(x), ("the target", y)], "the loader", rows)
         rows += len(y)
-        predictions.append(
-            predict(model, x, num_samples, batch_size=num_examples(x), single=False, **options)
+        prediction = predict(
+            model, x, num_samples, batch_size=num_examples(x), single=False, **options
         )
+        if isinstance(prediction, ClassPrediction):
+            require_labels(prediction.probs, y)
+        predictions.append(prediction)
         targets.append(y.to(next(model.parameters()).device))
     if not predictions:
         raise DataError("the loader is empty: it yielded no batch to evaluate")

@@ -1,14 +1,13 @@
 """What a prediction holds: probabilities or values, and how much of the doubt is of which kind."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from pocketbayes.errors import PocketBayesError, require_count
+from pocketbayes.errors import PocketBayesError, require_count, warn
 from pocketbayes.likelihoods import TargetDistribution
 from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.draws import seeded
@@ -55,10 +54,9 @@ class Prediction:
     def _promise(self, found: Conformal) -> Conformal:
         """What `conformal` found, with a warning if this prediction has other draws."""
         if found.num_samples != self.num_samples:
-            warnings.warn(
+            warn(
                 f"calibrated with {found.num_samples} draws, predicted with {self.num_samples}: "
                 "the promised coverage is that of equal numbers",
-                stacklevel=3,
             )
         return found
 
@@ -226,11 +224,10 @@ class ValuePrediction(Prediction):
 
     def _warn_if_tempered(self) -> None:
         if self.beta is not None and 0 < self.beta < _TEMPERED and self.epistemic.any():
-            warnings.warn(
+            warn(
                 f"this posterior was trained with beta {self.beta:g}: it is narrower than Bayes' "
                 "and intervals may hold less than they say. Train with beta=1, or calibrate them "
                 "by pb.conformal(model, held_out_loader)",
-                stacklevel=4,
             )
 
     def _promised_interval(self, threshold: Tensor) -> tuple[Tensor, Tensor]:

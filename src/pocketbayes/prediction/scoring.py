@@ -44,12 +44,6 @@ def _classes(
 
 def countable(probs: Tensor, labels: Tensor, likelihood: Likelihood) -> Tensor:
     """Which labels count, (rows,) of (rows, classes); an error if one is no class."""
-    if labels.is_floating_point() or len(labels) != len(probs):
-        raise DataError(
-            f"labels are {labels.dtype} and there are {len(labels)} for {len(probs)} predictions; "
-            "they must be integers, one per prediction"
-            + ('; for values use likelihood="gaussian"' if labels.is_floating_point() else "")
-        )
     likelihood.require_possible(probs, labels)
     return labels != MASKED
 

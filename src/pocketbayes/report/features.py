@@ -1,7 +1,6 @@
 """Which inputs matter: inclusion probabilities by feature, with the names of the data."""
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from torch import nn
 
 from pocketbayes.data import table_features
-from pocketbayes.errors import PocketBayesError, printable
+from pocketbayes.errors import PocketBayesError, printable, warn
 from pocketbayes.layers import (
     BayesianModule,
     Ensemble,
@@ -73,20 +72,25 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 @torch.no_grad()
-def feature_report(model: nn.Module) -> FeatureReport:
+def feature_report(model: nn.Module, names: Iterable[object] | None = None) -> FeatureReport:
     """How likely each input is used by a model that `SpikeSlab(granularity="input")` has trained.
 
-    Names come from the table that the model was trained on; without one, inputs have numbers, as
-    have the rows of an Embedding. The layer that reads the data must be the first that the network
-    registers. Other layers that read it as well, such as a skip connection, are not in the report.
+    The layer that reads the data must be the first that the network registers. Other layers that
+    read it as well, such as a skip connection, are not in the report.
+
+    Args:
+        model: the trained model.
+        names: of the inputs, in their order, for instance the columns of a data frame. Inputs of
+            the same name are one feature, as likely as its likeliest. None: those of the table that
+            the model was trained on; without one, numbers, as have the rows of an Embedding.
 
     Raises:
-        PocketBayesError: the model is an ensemble, the first layer with a posterior has no gates
-            of its inputs, or has groups that share them, or reads them in two directions, or
-            another layer comes before it.
+        PocketBayesError: there are more or fewer names than inputs; the model is an ensemble, the
+            first layer with a posterior has no gates of its inputs, or has groups that share them,
+            or reads them in two directions, or another layer comes before it.
 
     Example:
-        >>> report = feature_report(model)
+        >>> report = feature_report(model, names=["age", "height", "weight"])
         >>> report.chosen()
     """
     require_module(model)
@@ -95,12 +99,15 @@ def feature_report(model: nn.Module) -> FeatureReport:
     first = _input_gates(model)
     beta = describe(model).beta
     if beta is not None and beta < 1:
-        warnings.warn(
+        warn(
             f"trained with beta {beta:g}: these numbers are too near 0 and 1 to be probabilities, "
             "and irrelevant inputs may have a high one; fit with SpikeSlab(beta=1)",
-            stacklevel=2,
         )
-    owners = input_names(describe(model).preprocess, len(first.log_odds))
+    inputs = len(first.log_odds)
+    owners = (
+        input_names(describe(model).preprocess, inputs) if names is None
+        else _given_names(names, inputs)
+    )  # fmt: skip
     best: dict[str, float] = {}
     for name, p in zip(owners, first.inclusion.tolist(), strict=True):
         best[name] = max(p, best.get(name, 0.0))
@@ -142,6 +149,19 @@ def _has_weights(module: nn.Module) -> bool:
         return any(len(module.posterior(name).shape) > 1 for name in module.posteriors)
     own = (p for p in module._parameters.values() if p is not None)
     return library_type(module) is not None and any(p.dim() > 1 for p in own)
+
+
+def _given_names(names: Iterable[object], inputs: int) -> list[str]:
+    is_list = isinstance(names, Iterable) and not isinstance(names, str | bytes)
+    found = list(map(str, names)) if is_list else []
+    if len(found) != inputs:
+        text = f"the text {names!r}" if isinstance(names, str) else f"a {type(names).__name__}"
+        given = f"{len(found)} names" if is_list else text
+        raise PocketBayesError(
+            f"names= is {given} and the first layer has {inputs} inputs: pass a list with one name "
+            "for each, in their order"
+        )
+    return found
 
 
 def input_names(preprocess: Mapping[str, Any] | None, inputs: int) -> list[str]:

@@ -84,6 +84,7 @@ class Findings:
         dataset: the examples themselves.
         classes: their names.
         settings: how the model was trained, if that is known.
+        seconds: that it took to train or, of a compressed run, to compress.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Findings:
     dataset: ImageSet | TableSet
     classes: tuple[str, ...]
     settings: Mapping[str, Any]
+    seconds: float | None = None
 
 
 def answers_of(answers: Answers, target_scale: tuple[float, float]) -> tuple[Any, Any]:

@@ -118,10 +118,13 @@ def _value(name: str, value: float) -> str:
 
 def _table(found: Sequence[Findings]) -> str:
     columns = [name for name in _COLUMNS if any(name in one.numbers for one in found)]
+    timed = any(one.seconds is not None for one in found)
     head = ["model", "bytes", "weights left", *(_COLUMNS[name] for name in columns)]
+    head += ["training, s"] if timed else []
     rows = [
         [one.name, f"{one.file.bytes:,}", f"{one.file.active_weights:,}"]
         + [as_text(name, one.numbers.get(name)) for name in columns]
+        + ([as_text("seconds", one.seconds)] if timed else [])
         for one in found
     ]
     return _section("Numbers", f'<div class="wide">{_html_table(head, rows)}</div>')

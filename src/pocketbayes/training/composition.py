@@ -30,7 +30,8 @@ class FitResult:
             process so far; None where the system does not tell.
         best_epoch: the one whose model this is, counted from 1, with `keep_best`; None: the last.
             Members of an ensemble have one each, as `best_epoch` in their rows of the history.
-        method: the one that trained it, with all that `fit` chose: `result.method.beta`.
+        method: the one that trained it, with all that `fit` chose: `result.method.lr`, `.beta`,
+            `.prior`.
     """
 
     model: nn.Module
@@ -39,6 +40,16 @@ class FitResult:
     peak_bytes: int | None
     best_epoch: int | None = None
     method: Method | None = None
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data; of several members or stages, those of the last one."""
+        return self.history[-1]["epoch"] if self.history else 0
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps; of several members or stages, those of the last one."""
+        return self.history[-1]["step"] if self.history else 0
 
 
 def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | None:

@@ -68,6 +68,8 @@ def loss(
     if torch.is_grad_enabled():
         forget_calibration(model)
         forget_head(model)
+        if describe(model).training is not None:
+            update_description(model, training=None)
     kind = _likelihood(model, target, likelihood)
     method = _method(model, kind, beta, dataset_size)
     nll = _nll(model, kind, output, target)

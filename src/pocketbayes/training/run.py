@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import DataError, TrainingError
+from pocketbayes.errors import DataError, TrainingError, warn
 from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StepContext, never_broadcast
@@ -27,7 +26,13 @@ from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
-from pocketbayes.training.run_state import RunState, fill_model, load_state, save_state
+from pocketbayes.training.run_state import (
+    RunState,
+    fill_model,
+    load_state,
+    note_training,
+    save_state,
+)
 from pocketbayes.training.settings import Settings
 
 
@@ -53,10 +58,9 @@ class Run:
         one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
         self.compile = settings.compile if not settings.method.resizes else False
         if self.compile != settings.compile:
-            warnings.warn(
+            warn(
                 "not compiled: this method changes the sizes of tensors as it goes, and each "
                 "change would be compiled anew",
-                stacklevel=3,
             )
         self.replays_graphs = self.compile is True and one_gpu
         self.score = self.objective.likelihood.score
@@ -116,6 +120,7 @@ class Run:
                 self._run_epoch(bar, begin, interrupted)
         restore_best_(self.at, self.model)
         self.settings.method.finish(self.model)
+        note_training(self.model, self.settings.method, self.at)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import TrainingError
+from pocketbayes.layers import update_description
+from pocketbayes.methods import Method
 from pocketbayes.training.checkpoints import load_checkpoint, save_checkpoint
 
 
@@ -112,3 +114,17 @@ def fill_model(model: nn.Module, state: dict[str, Any]) -> None:
         model.load_state_dict(state["model"])
     except RuntimeError as error:
         raise TrainingError(f"the checkpoint is of another network: {error}") from error
+
+
+def note_training(model: nn.Module, method: Method, at: RunState) -> None:
+    """Lets the model say what it was trained by; without a step that is as it was."""
+    if at.step == 0:
+        return
+    facts: dict[str, Any] = {
+        "method": type(method).__name__,
+        "lr": float(method.peak_lr),
+        "epochs": at.epoch,
+        "steps": at.step,
+    }
+    best = {} if at.best_epoch is None else {"best_epoch": at.best_epoch}
+    update_description(model, training=facts | best)
