@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import recurrent  # noqa: F401  (adds the network "lstm")
 import torch
 
 import pocketbayes as pb

@@ -130,4 +130,6 @@ def show(path: Path, seed: int, found: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
+    import recurrent  # noqa: F401  (adds the network "lstm")
+
     main()

@@ -98,4 +98,6 @@ def file_name(a: argparse.Namespace, row: str, seed: int) -> str:
 
 
 if __name__ == "__main__":
+    import recurrent  # noqa: F401  (adds the network "lstm")
+
     main()
