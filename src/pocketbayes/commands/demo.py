@@ -16,12 +16,11 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from pocketbayes.codec import load, prepare_directory, save
+from pocketbayes.commands.demo_steps import SHOWN, trained
 from pocketbayes.commands.predict import CONFIDENCE_THRESHOLD
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
-from pocketbayes.layers import bayesianize_, one_thread
-from pocketbayes.methods import Deterministic, MeanField, Method, Sharing, Subspace
-from pocketbayes.models import build_network
+from pocketbayes.layers import one_thread
 from pocketbayes.prediction import ClassPrediction, Record, evaluate, predict, why_unsure
 from pocketbayes.report import (
     console,
@@ -32,19 +31,7 @@ from pocketbayes.report import (
     rows_table,
     save_figure,
 )
-from pocketbayes.training import fit
 
-# What the demo trains, in the order of its table. The KL's weight and the prior were chosen on
-# training digits of writers held back: with the defaults, ECE was worse than the plain network's.
-_VI: dict[str, Any] = {"beta": 0.02, "prior": "fixed"}
-SHOWN: dict[str, Method] = {
-    "deterministic": Deterministic(),
-    "mean-field": MeanField(**_VI),
-    "subspace": Subspace(density=0.1, **_VI),
-    "sharing": Sharing(objective="rate_distortion", components=256, **_VI),
-}
-_COMPRESSED = {"sharing": "mean-field"}  # goes on from that network's file, for fewer epochs
-_LATER = 6  # and gets this part of the epochs
 _BATCH = 128
 _SHADES = " ░▒▓█"
 
@@ -60,7 +47,7 @@ class DemoOptions:
     """
 
     out: Path = Path("runs/demo")
-    epochs: int = 28
+    epochs: int = 16
     seed: int = 0
 
 
@@ -88,6 +75,7 @@ class Outcome:
             "ood_auroc": r.auroc_entropy,
             "weights_kept": self.weights,
             "file_bytes": self.bytes,
+            "passes": 1 if r.estimator in ("none", "one_pass") else r.num_samples,
             "seconds": self.seconds,
         }
 
@@ -186,37 +174,17 @@ def _outcomes(
         TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(),
         console=Console(file=sys.stderr), transient=True,
     )  # fmt: skip
-    epochs = {name: _epochs(name, options) for name in SHOWN}
+    epochs = {name: step.epochs(options.epochs) for name, step in SHOWN.items()}
     outcomes, done = [], 0
     with bar:
         task = bar.add_task("", total=sum(epochs.values()))
         for name in SHOWN:
             bar.update(task, description=f"training {name}", completed=done)
             loader = CountedLoader(data[0], _BATCH, lambda: bar.advance(task))
-            model, seconds = _trained(name, loader, directory, options)
+            model, seconds = trained(SHOWN[name], loader, directory, options.epochs, options.seed)
             outcomes.append(_measured(name, model, seconds, data, directory, options.seed))
             done += epochs[name]
     return outcomes
-
-
-def _epochs(name: str, options: DemoOptions) -> int:
-    return max(1, options.epochs // _LATER) if name in _COMPRESSED else options.epochs
-
-
-def _trained(
-    name: str, loader: CountedLoader, directory: Path, options: DemoOptions
-) -> tuple[nn.Module, float]:
-    """The network, and the seconds of training that it took beyond the one it goes on from."""
-    if name in _COMPRESSED:
-        model = load(directory / f"{_COMPRESSED[name]}.pocket")
-    else:
-        torch.manual_seed(options.seed)
-        model = bayesianize_(build_network("mlp", input_shape=(1, 8, 8), num_outputs=10))
-    result = fit(
-        model, loader, SHOWN[name], epochs=_epochs(name, options), seed=options.seed,
-        device="cpu", progress=False,
-    )  # fmt: skip
-    return result.model, result.seconds
 
 
 def _measured(
