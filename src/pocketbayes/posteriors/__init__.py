@@ -12,6 +12,13 @@ from pocketbayes.posteriors.conversions import (
     is_trainable,
     thinned,
 )
+from pocketbayes.posteriors.drawing import (
+    DEFAULT_GENERATORS,
+    Drawing,
+    current_drawing,
+    inside_vmap,
+    no_drawing,
+)
 from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
 from pocketbayes.posteriors.inclusion import (
     LEAST_INCLUSION,
@@ -28,11 +35,12 @@ from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.parts import Blends, Outliers, Support
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.randomness import (
-    inside_vmap,
+    bernoulli,
     isolated_randomness,
     mixed_seed,
     normal_like,
     seed_everything,
+    signs_like,
 )
 from pocketbayes.posteriors.reuse import is_repeated, remembered, repeated_input
 from pocketbayes.posteriors.shared import Shared
@@ -52,6 +60,7 @@ FAMILIES: dict[str, type[Posterior]] = {
 }
 
 __all__ = [
+    "DEFAULT_GENERATORS",
     "DRAWS",
     "FAMILIES",
     "GRANULARITIES",
@@ -61,6 +70,7 @@ __all__ = [
     "STRUCTURES",
     "Blends",
     "Codebook",
+    "Drawing",
     "Gaussian",
     "JointDraw",
     "LogUniform",
@@ -81,7 +91,9 @@ __all__ = [
     "as_random",
     "as_unshared",
     "at_least_single",
+    "bernoulli",
     "codebooks_with_passes",
+    "current_drawing",
     "included_moments",
     "inside_vmap",
     "is_repeated",
@@ -91,11 +103,13 @@ __all__ = [
     "least_units",
     "log_odds_of",
     "mixed_seed",
+    "no_drawing",
     "normal_like",
     "passes_of",
     "remembered",
     "repeated_input",
     "seed_everything",
+    "signs_like",
     "soft_gate",
     "stationary_log_odds",
     "suitable_std",

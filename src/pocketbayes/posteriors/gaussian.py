@@ -139,7 +139,7 @@ def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
 
 def square_of_exp(x: Tensor) -> Tensor:
     """exp(x)^2, differentiable."""
-    if torch.compiler.is_compiling() or x.numel() < _LARGE:
+    if torch.compiler.is_compiling() or x.numel() < _LARGE or not torch.is_grad_enabled():
         return _square_of_exp(x)
     return SquareOfExp.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
