@@ -25,6 +25,7 @@ from pocketbayes.layers.module import BayesianModule, bayesian_class
 from pocketbayes.layers.module import blank as _blank  # noqa: F401  where older pickles look for it
 from pocketbayes.posteriors import (
     Posterior,
+    current_drawing,
     inside_vmap,
     is_repeated,
     remembered,
@@ -98,10 +99,7 @@ class RecurrentLayer(BayesianModule):
     def _plain_forward(self, x: Any, hx: Any) -> Any:
         weight = self._flat_weights[0]
         if weight.is_cuda:
-            with (
-                _WARNINGS,
-                warnings.catch_warnings(),
-            ):  # cuDNN would like them in one chunk of memory
+            with _WARNINGS, warnings.catch_warnings():  # cuDNN would like them in one chunk
                 warnings.filterwarnings("ignore", "RNN module weights are not part of single")
                 return super().forward(x, hx)
         if not torch.is_autocast_enabled("cpu"):
@@ -130,6 +128,9 @@ class LinearLayer(BayesianModule):
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
+        drawing = current_drawing()
+        if drawing is not None:
+            drawing.note(self, input)
         posteriors = [self.posterior(name) for name in self.posteriors]
         if any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)

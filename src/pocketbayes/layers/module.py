@@ -105,5 +105,6 @@ def bayesian_class(
 def blank(
     behaviour: type[BayesianModule], plain: type[nn.Module], names: tuple[str, ...]
 ) -> BayesianModule:
+    """An object of that class, of which nothing is filled in."""
     kind = bayesian_class(behaviour, plain, names)  # type: ignore[arg-type]
     return kind.__new__(kind)

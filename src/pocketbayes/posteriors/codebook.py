@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import require_real_arrays
-from pocketbayes.posteriors.gaussian import noisy, reparameterised
 from pocketbayes.posteriors.drawing import current_drawing, inside_vmap
+from pocketbayes.posteriors.gaussian import noisy, reparameterised
 
 DRAWS = ("independent", "shared")
 _COPIES = 32  # of the codebook on a GPU, where gradients of one entry would queue up

@@ -1,4 +1,4 @@
-"""What one prediction draws with: nothing of it lies in the model, so that threads may share one."""
+"""What one prediction draws with; nothing of it lies in the model, which threads may share."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -23,8 +23,13 @@ class Drawing:
     a seed when the first number is wanted.
     """
 
-    def __init__(self, estimator: str | None = None, seed: int | None = None) -> None:
-        self.estimator = estimator
+    def __init__(
+        self,
+        estimator: str | None = None,
+        seed: int | None = None,
+        keeps_dropout: bool = False,
+    ) -> None:
+        self.estimator, self.keeps_dropout = estimator, keeps_dropout
         self.held: dict[Hashable, dict[str, Tensor]] = {}  # draws that last for a layer's forward
         self.passes: dict[Hashable, Any] = {}  # draws that last for a pass of the network
         self.asked: set[Hashable] = set()
@@ -48,16 +53,19 @@ class Drawing:
     def generator(self, device: torch.device) -> torch.Generator:
         """Where all other numbers come from."""
         if device not in self._generators:
-            low, high = np.random.SeedSequence((self.seed, 1 + (device.index or 0))).generate_state(
-                2
-            )
-            made = torch.Generator(device).manual_seed(int(low) | int(high) << 32)
-            self._generators[device] = made
+            mixed = np.random.SeedSequence((self.seed, 1 + (device.index or 0)))
+            seed = int(mixed.generate_state(1, np.uint64)[0])
+            self._generators[device] = torch.Generator(device).manual_seed(seed)
         return self._generators[device]
 
     def part(self) -> Self:
         """A drawing of its own for a part of the prediction, seeded by the next number of this."""
-        return type(self)(self.estimator, int(self.numbers.integers(2**63)))
+        seed = int(self.numbers.integers(2**63))
+        return type(self)(self.estimator, seed, self.keeps_dropout)
+
+    def again(self) -> Self:
+        """A drawing that gives the same numbers as this one did."""
+        return type(self)(self.estimator, self.seed, self.keeps_dropout)
 
     def begin_pass(self) -> None:
         """Forgets what was drawn for the last pass."""
@@ -91,6 +99,11 @@ class Drawing:
         # "same" concerns numbers that are not drawn here, of which there are none to be.
         found: Tensor = torch.func.vmap(of_one, randomness="same")(torch.empty(count))
         return found
+
+    def note(self, layer: Hashable, x: Tensor) -> None:
+        """Keeps in mind that a layer has asked, and how large its input is."""
+        self.asked.add(layer)
+        self.largest = max(self.largest, x.numel() * x.element_size())
 
     @contextmanager
     def here(self) -> Iterator[Self]:

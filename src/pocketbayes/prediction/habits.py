@@ -1,0 +1,104 @@
+"""What is found out about a network before its first prediction: how it may be run."""
+
+import random
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from pocketbayes.layers import Inputs, bayesian_modules, mapped, run, tensors_of
+from pocketbayes.posteriors import DEFAULT_GENERATORS, Drawing, isolated_randomness
+
+_MOST_KINDS_OF_INPUT = 64
+_LOCK = threading.Lock()
+_known: WeakKeyDictionary[nn.Module, dict[Hashable, "Habits"]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a network may be run on inputs of one kind.
+
+    Attributes:
+        is_alone: it draws from default generators, or in threads of its own: one at a time.
+        takes_many: many draws can be made at once.
+        largest: bytes of the largest input of a layer, for one example.
+    """
+
+    is_alone: bool
+    takes_many: bool = False
+    largest: int = 0
+
+
+def habits_of(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
+    """How the network may be run on inputs like x; found out with the first example, and kept."""
+    kind = (drawing.estimator, *((t.shape[1:], t.dtype, t.device) for t in tensors_of(x)))
+    found = _known.get(network, {}).get(kind)
+    if found is None:
+        found = _tried(network, mapped(lambda tensor: tensor[:1].clone(), x), drawing)
+        _keep(network, kind, found)
+    return found
+
+
+def forget_many(network: nn.Module, x: Inputs, drawing: Drawing) -> None:
+    """Keeps in mind that many draws at once failed where one by one did not."""
+    kind = (drawing.estimator, *((t.shape[1:], t.dtype, t.device) for t in tensors_of(x)))
+    _keep(network, kind, Habits(False))
+
+
+def _keep(network: nn.Module, kind: Hashable, found: Habits) -> None:
+    with _LOCK:
+        kinds = _known.setdefault(network, {})
+        if len(kinds) >= _MOST_KINDS_OF_INPUT:
+            kinds.clear()
+        kinds[kind] = found
+
+
+def _tried(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
+    """Runs the network on x as predictions would, and looks what happens."""
+    device = next(network.parameters()).device
+    with DEFAULT_GENERATORS, isolated_randomness(device):
+        takes_many = _takes_many(network, x, Drawing(drawing.estimator, 0))
+        trial, before = Drawing(drawing.estimator, 0), _states(device)
+        try:
+            with trial.here():
+                output = run(network, x)
+        except Exception:  # a real prediction will tell, in its own words
+            return Habits(is_alone=True)
+        all_asked = all(layer in trial.asked for _, layer in bayesian_modules(network))
+        is_alone = not all_asked or not _equal(before, _states(device))
+        largest = max(trial.largest, output.numel() * output.element_size())
+        return Habits(is_alone, takes_many and not is_alone, largest)
+
+
+def _takes_many(network: nn.Module, x: Inputs, trial: Drawing) -> bool:
+    """Whether two draws at once succeed, and leave nothing of themselves in the network."""
+    try:
+        with trial.here():
+            found = trial.at_once(2, lambda: run(network, mapped(torch.clone, x)))
+    except Exception:
+        return False
+    left = (leaf for module in network.modules() for leaf in tree_leaves(vars(module)))
+    return found.dim() > 0 and not any(isinstance(leaf, Tensor) and _is_dead(leaf) for leaf in left)
+
+
+def _is_dead(x: Tensor) -> bool:
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def _states(device: torch.device) -> list[Any]:
+    """Where the default generators stand."""
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu, np.random.get_state()[1:3], random.getstate()]
+
+
+def _equal(left: list[Any], right: list[Any]) -> bool:
+    return all(
+        torch.equal(a, b) if isinstance(a, Tensor) else str(a) == str(b)
+        for a, b in zip(left, right, strict=True)
+    )
