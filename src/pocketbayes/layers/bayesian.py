@@ -18,6 +18,7 @@ from pocketbayes.layers.estimators import (
     as_half,
     flipout,
     gated_reparameterisation,
+    linear_operation,
     local_reparameterisation,
     output_moments,
 )
@@ -130,16 +131,32 @@ class LinearLayer(BayesianModule):
         """The output for one draw, by this layer's `estimator`."""
         drawing = current_drawing()
         if drawing is not None:
-            drawing.note(self, input)
+            drawing.asked.add(self)
+            drawing.note_input(input)
         posteriors = [self.posterior(name) for name in self.posteriors]
         if any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)
             estimator = self.estimator_now()
-            if estimator == "lrt" and local:
+            if (estimator == "lrt" and local) or (drawing is not None and self._is_local(input)):
                 return self._with_batch(input, self._local, *args, **kwargs)
             if estimator == "flipout" and all(q.is_independent for q in posteriors):
                 return self._with_batch(input, self._flipout, *args, **kwargs)
+        if drawing is not None and drawing.is_at_once and not isinstance(self, nn.Linear):
+            return self._with_batch(input, self._plain, *args, **kwargs)
         return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
+
+    def _is_local(self, x: Tensor) -> bool:
+        """Whether the output for drawn weights has the law of local reparameterisation.
+
+        Outputs of one row are independent normal numbers if the weights are, so that there is no
+        need to draw all of these.
+        """
+        return (
+            self.estimator_now() == "weight"
+            and isinstance(self, nn.Linear)
+            and x.numel() == x.shape[-1]
+            and all(self.posterior(name).is_normal for name in self.posteriors)
+        )
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
         gate = self.posterior("weight").gate
@@ -152,9 +169,12 @@ class LinearLayer(BayesianModule):
         known = remembered(key, lambda: output_moments(x, self._weights(), conv))
         return as_half(x, add_noise(*known))
 
+    def _plain(self, x: Tensor, conv: Conv | None) -> Tensor:
+        return linear_operation(x, self.weight, self.bias, conv)  # type: ignore[arg-type]
+
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()
-        deviation = self.posterior("weight").sample() - mean
+        deviation = self.drawn("weight") - mean
         return flipout(x, mean, deviation, self.bias, conv)  # type: ignore[arg-type]
 
     def _weights(self) -> Weights:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pocketbayes.layers.products import convolution
 from pocketbayes.posteriors import (
     bernoulli,
     included_moments,
@@ -50,7 +51,7 @@ def linear_operation(x: Tensor, weight: Tensor, bias: Tensor | None, conv: Conv 
     """Y = A(weight) x + bias."""
     if conv is None:
         return F.linear(x, weight, bias)
-    return torch.convolution(x, weight, bias, *conv)
+    return convolution(x, weight, bias, conv)
 
 
 def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> Tensor:

@@ -48,8 +48,16 @@ class BayesianModule(nn.Module):
         held = self.held_draw()
         if held is not None:
             return held[name]
-        posterior = self.posterior(name)
-        return posterior.expectation() if self.estimator_now() == "mean" else posterior.sample()
+        if self.estimator_now() == "mean":
+            return self.posterior(name).expectation()
+        return self.drawn(name)
+
+    def drawn(self, name: str) -> Tensor:
+        """A draw of the parameter."""
+        made, drawing = self.posterior(name).sample(), current_drawing()
+        if drawing is not None:
+            drawing.note_weight(made)
+        return made
 
     def held_draw(self) -> dict[str, Tensor] | None:
         """What every read gives inside of `one_draw`."""

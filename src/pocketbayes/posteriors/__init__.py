@@ -17,6 +17,7 @@ from pocketbayes.posteriors.drawing import (
     Drawing,
     current_drawing,
     inside_vmap,
+    is_of_draws,
     no_drawing,
 )
 from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
@@ -96,6 +97,7 @@ __all__ = [
     "current_drawing",
     "included_moments",
     "inside_vmap",
+    "is_of_draws",
     "is_repeated",
     "is_trainable",
     "isolated_randomness",

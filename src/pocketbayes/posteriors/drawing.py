@@ -33,8 +33,9 @@ class Drawing:
         self.held: dict[Hashable, dict[str, Tensor]] = {}  # draws that last for a layer's forward
         self.passes: dict[Hashable, Any] = {}  # draws that last for a pass of the network
         self.asked: set[Hashable] = set()
-        self.largest = 0  # bytes of an input of a layer
+        self.largest_input, self.largest_weight = 0, 0  # bytes, of a layer in one draw
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
+        self._parts = 0
         self._at_once: tuple[int, int] | None = None  # how many, and torch's number for them
 
     @cached_property
@@ -48,7 +49,7 @@ class Drawing:
     @cached_property
     def numbers(self) -> np.random.Generator:
         """Where numbers on a CPU come from: a ziggurat, 2.5 times as fast as torch's (ARM)."""
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed)))
+        return np.random.Generator(np.random.SFC64(self.seed))
 
     def generator(self, device: torch.device) -> torch.Generator:
         """Where all other numbers come from."""
@@ -59,8 +60,9 @@ class Drawing:
         return self._generators[device]
 
     def part(self) -> Self:
-        """A drawing of its own for a part of the prediction, seeded by the next number of this."""
-        seed = int(self.numbers.integers(2**63))
+        """A drawing of its own for the next part of the prediction."""
+        self._parts += 1
+        seed = (self.seed + self._parts * 0x9E3779B97F4A7C15) % 2**64  # numpy mixes it
         return type(self)(self.estimator, seed, self.keeps_dropout)
 
     def again(self) -> Self:
@@ -83,6 +85,30 @@ class Drawing:
         count, level = self._at_once
         return torch._C._functorch._add_batch_dim(make((count, *shape)), 0, level)
 
+    def one_by_one(self, function: Callable[..., Tensor], *values: Tensor | None) -> Tensor:
+        """The function of values of which some differ from draw to draw, for one draw after another.
+
+        For operations that are slower on all draws at once.
+        """
+        assert self._at_once is not None
+        count, level = self._at_once
+        each = [
+            torch._C._functorch._remove_batch_dim(value, level, count, 0).unbind()
+            if value is not None and is_of_draws(value)
+            else [value] * count
+            for value in values
+        ]
+        made = torch.stack([function(*some) for some in zip(*each, strict=True)])
+        return torch._C._functorch._add_batch_dim(made, 0, level)
+
+    def as_rows(self, function: Callable[..., Tensor], x: Tensor, *others: Tensor | None) -> Tensor:
+        """The function of x, of which rows of all draws come one below the other."""
+        assert self._at_once is not None
+        count, level = self._at_once
+        rows = torch._C._functorch._remove_batch_dim(x, level, count, 0).flatten(0, 1)
+        made = function(rows, *others).unflatten(0, (count, -1))
+        return torch._C._functorch._add_batch_dim(made, 0, level)
+
     def at_once(self, count: int, run: Callable[[], Tensor]) -> Tensor:
         """(count, ...) results of `run`, of which each has draws of its own.
 
@@ -100,10 +126,13 @@ class Drawing:
         found: Tensor = torch.func.vmap(of_one, randomness="same")(torch.empty(count))
         return found
 
-    def note(self, layer: Hashable, x: Tensor) -> None:
-        """Keeps in mind that a layer has asked, and how large its input is."""
-        self.asked.add(layer)
-        self.largest = max(self.largest, x.numel() * x.element_size())
+    def note_input(self, x: Tensor) -> None:
+        """Keeps in mind how large an input of a layer is."""
+        self.largest_input = max(self.largest_input, x.numel() * x.element_size())
+
+    def note_weight(self, weight: Tensor) -> None:
+        """The same of a weight that is drawn."""
+        self.largest_weight = max(self.largest_weight, weight.numel() * weight.element_size())
 
     @contextmanager
     def here(self) -> Iterator[Self]:

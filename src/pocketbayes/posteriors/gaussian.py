@@ -53,6 +53,11 @@ class Gaussian(Posterior):
         """The standard deviation of every weight."""
         return self.log_std.exp()
 
+    @property
+    def is_normal(self) -> bool:
+        """It is."""
+        return True
+
     def expectation(self) -> Tensor:
         """E[w] = mean."""
         return self.mean

@@ -219,6 +219,11 @@ class NarrowSpike(SpikeSlab):
         """All weights are."""
         return True
 
+    @property
+    def is_normal(self) -> bool:
+        """It is."""
+        return True
+
     def expectation(self) -> Tensor:
         """E[w] = mean."""
         return self.mean

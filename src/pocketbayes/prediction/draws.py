@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import (
-    BayesianModule,
     Inputs,
     bayesian_modules,
     describe,
@@ -36,7 +35,7 @@ from pocketbayes.prediction.habits import Habits, forget_many, habits_of
 
 # Bytes of a layer's input in all draws that are made at once. Beyond this a CPU gains nothing, and
 # memory is asked of the system again and again.
-_AT_ONCE = {"cpu": 4 << 20, "cuda": 256 << 20}
+_AT_ONCE = {"cpu": 8 << 20, "cuda": 256 << 20}
 
 
 @contextmanager
@@ -98,7 +97,7 @@ def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Seq
     if habits.is_alone:
         with alone(network, drawing):
             return _one_by_one(network, count, x)
-    at_once = _how_many_at_once(network, habits, x) if count > 1 else 1
+    at_once = _how_many_at_once(network, count, habits, x)
     if at_once > 1:
         try:
             return _many_at_once(network, count, x, drawing, at_once)
@@ -111,20 +110,14 @@ def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Seq
     return found
 
 
-def _how_many_at_once(network: nn.Module, habits: Habits, x: Inputs) -> int:
-    """As many draws as have a bounded number of bytes."""
+def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs) -> int:
+    """As many of these draws as have a bounded number of bytes, in equal parts."""
     if not habits.takes_many:
         return 1
-    weights = max(_bytes_of_weights(layer) for _, layer in bayesian_modules(network))
     most = _AT_ONCE.get(next(network.parameters()).device.type, _AT_ONCE["cpu"])
-    return max(1, most // max(1, habits.largest * num_examples(x), weights))
-
-
-def _bytes_of_weights(layer: BayesianModule) -> int:
-    """What a layer draws for each draw of the network, if it draws weights."""
-    if layer.estimator_now() in ("lrt", "mean"):
-        return 0
-    return max(4 * layer.posterior(name).shape.numel() for name in layer.posteriors)
+    each = max(1, habits.input_bytes * num_examples(x), habits.weight_bytes)
+    parts = math.ceil(count / max(1, most // each))
+    return math.ceil(count / parts)
 
 
 def _many_at_once(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from pocketbayes.layers import Inputs, bayesian_modules, mapped, run, tensors_of
+from pocketbayes.layers import Inputs, bayesian_modules, mapped, num_examples, run, tensors_of
 from pocketbayes.posteriors import DEFAULT_GENERATORS, Drawing, isolated_randomness
 
 _MOST_KINDS_OF_INPUT = 64
@@ -27,28 +27,35 @@ class Habits:
     Attributes:
         is_alone: it draws from default generators, or in threads of its own: one at a time.
         takes_many: many draws can be made at once.
-        largest: bytes of the largest input of a layer, for one example.
+        input_bytes: of the largest input of a layer, for one example.
+        weight_bytes: of the largest weight that is drawn.
     """
 
     is_alone: bool
     takes_many: bool = False
-    largest: int = 0
+    input_bytes: int = 0
+    weight_bytes: int = 0
 
 
 def habits_of(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
-    """How the network may be run on inputs like x; found out with the first example, and kept."""
-    kind = (drawing.estimator, *((t.shape[1:], t.dtype, t.device) for t in tensors_of(x)))
+    """How the network may be run on inputs like x; found out with the first rows, and kept."""
+    kind = _kind(x, drawing)
     found = _known.get(network, {}).get(kind)
     if found is None:
-        found = _tried(network, mapped(lambda tensor: tensor[:1].clone(), x), drawing)
+        found = _tried(network, mapped(lambda tensor: tensor[:2].clone(), x), drawing)
         _keep(network, kind, found)
     return found
 
 
 def forget_many(network: nn.Module, x: Inputs, drawing: Drawing) -> None:
     """Keeps in mind that many draws at once failed where one by one did not."""
-    kind = (drawing.estimator, *((t.shape[1:], t.dtype, t.device) for t in tensors_of(x)))
-    _keep(network, kind, Habits(False))
+    _keep(network, _kind(x, drawing), Habits(is_alone=False))
+
+
+def _kind(x: Inputs, drawing: Drawing) -> Hashable:
+    """All that decides how inputs are run: one row alone may be run as many are not."""
+    is_one = num_examples(x) == 1
+    return drawing.estimator, is_one, *((t.shape[1:], t.dtype, t.device) for t in tensors_of(x))
 
 
 def _keep(network: nn.Module, kind: Hashable, found: Habits) -> None:
@@ -72,8 +79,9 @@ def _tried(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
             return Habits(is_alone=True)
         all_asked = all(layer in trial.asked for _, layer in bayesian_modules(network))
         is_alone = not all_asked or not _equal(before, _states(device))
-        largest = max(trial.largest, output.numel() * output.element_size())
-        return Habits(is_alone, takes_many and not is_alone, largest)
+        trial.note_input(output)
+        each = trial.largest_input // num_examples(x)
+        return Habits(is_alone, takes_many and not is_alone, each, trial.largest_weight)
 
 
 def _takes_many(network: nn.Module, x: Inputs, trial: Drawing) -> bool:
