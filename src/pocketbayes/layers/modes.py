@@ -34,17 +34,21 @@ def restored_mode(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module, keeps_dropout: bool = False) -> Iterator[None]:
     """Inside, every module is in evaluation mode; the last thread to leave brings back the old one.
 
-    A model that is in evaluation mode already is not written to.
+    A model that is in evaluation mode already is not written to. With kept dropout some thread may
+    have switched a module on for a while, which another one must not take for the old mode.
     """
     with _LOCK:
-        changed = [m for m in model.modules() if m.training or m in _predicting]
+        changed = [m for m in model.modules() if keeps_dropout or m.training or m in _predicting]
         for module in changed:
-            threads, before = _predicting.get(module, (0, module.training))
-            _predicting[module] = threads + 1, before
-            module.training = False
+            if module in _predicting:
+                threads, before = _predicting[module]
+                _predicting[module] = threads + 1, before
+            else:
+                _predicting[module] = 1, module.training
+                module.training = False
     try:
         yield
     finally:

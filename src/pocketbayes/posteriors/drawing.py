@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -35,21 +34,25 @@ class Drawing:
         self.asked: set[Hashable] = set()
         self.largest_input, self.largest_weight = 0, 0  # bytes, of a layer in one draw
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
+        self._numbers: np.random.Generator | None = None
         self._parts = 0
         self._at_once: tuple[int, int] | None = None  # how many, and torch's number for them
 
-    @cached_property
+    # No `cached_property` here: that of Python 3.11 makes all threads wait for one another.
+    @property
     def seed(self) -> int:
         """What all numbers follow from."""
-        if self._seed is not None:
-            return self._seed
-        with DEFAULT_GENERATORS:
-            return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        if self._seed is None:
+            with DEFAULT_GENERATORS:
+                self._seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        return self._seed
 
-    @cached_property
+    @property
     def numbers(self) -> np.random.Generator:
         """Where numbers on a CPU come from: a ziggurat, 2.5 times as fast as torch's (ARM)."""
-        return np.random.Generator(np.random.SFC64(self.seed))
+        if self._numbers is None:
+            self._numbers = np.random.Generator(np.random.SFC64(self.seed))
+        return self._numbers
 
     def generator(self, device: torch.device) -> torch.Generator:
         """Where all other numbers come from."""

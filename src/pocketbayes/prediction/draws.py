@@ -47,7 +47,7 @@ def drawing(
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        evaluation_mode(model),
+        evaluation_mode(model, keeps_dropout),
         small_products(model),
         Drawing(estimator, seed, keeps_dropout).here(),
     ):
