@@ -74,7 +74,7 @@ def _convolved(arguments: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -
 
 
 def _convolved_by_nnpack(padding: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    found: Tensor = torch._nnpack_spatial_convolution(x, weight, bias, padding)  # type: ignore[attr-defined]
+    found: Tensor = torch._nnpack_spatial_convolution(x, weight, bias, padding)
     return found
 
 
@@ -96,7 +96,7 @@ def _suits_nnpack(
         and groups == 1
         and 3 <= min(weight.shape[2:]) <= max(weight.shape[2:]) <= 5
         and x.dtype == weight.dtype == torch.float32
-        and torch.backends.nnpack.is_available()
+        and torch.backends.nnpack.is_available()  # type: ignore[no-untyped-call]
     )
 
 

@@ -89,7 +89,7 @@ class Drawing:
         return torch._C._functorch._add_batch_dim(make((count, *shape)), 0, level)
 
     def one_by_one(self, function: Callable[..., Tensor], *values: Tensor | None) -> Tensor:
-        """The function of values of which some differ from draw to draw, for one draw after another.
+        """The function of values of which some differ from draw to draw, one draw after another.
 
         For operations that are slower on all draws at once.
         """
@@ -109,7 +109,8 @@ class Drawing:
         assert self._at_once is not None
         count, level = self._at_once
         rows = torch._C._functorch._remove_batch_dim(x, level, count, 0).flatten(0, 1)
-        made = function(rows, *others).unflatten(0, (count, -1))
+        made = function(rows, *others)
+        made = made.view(count, -1, *made.shape[1:])
         return torch._C._functorch._add_batch_dim(made, 0, level)
 
     def at_once(self, count: int, run: Callable[[], Tensor]) -> Tensor:

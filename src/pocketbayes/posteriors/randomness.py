@@ -58,7 +58,7 @@ def _flat_normal_of(drawing: Drawing, count: int, like: Tensor) -> Tensor:
     if count >= _SMALLEST_PART // 2:
         _fill(made, seed=int(drawing.numbers.integers(2**63)))
     else:
-        drawing.numbers.standard_normal(out=made, dtype=made.dtype)
+        drawing.numbers.standard_normal(out=made, dtype=made.dtype)  # type: ignore[arg-type]
     return torch.from_numpy(made)
 
 
@@ -87,12 +87,8 @@ def signs_like(reference: Tensor) -> Tensor:
     drawing = source_of_numbers()
     if drawing is None:
         return torch.randint_like(reference, 2) * 2 - 1
-    where = {"dtype": reference.dtype, "device": reference.device}
-    own = drawing.generator(reference.device)
-    zeros_and_ones = drawing.in_each(
-        reference.shape, lambda shape: torch.randint(2, shape, generator=own, **where)
-    )
-    return zeros_and_ones * 2 - 1
+    chances = torch.full(reference.shape, 0.5, dtype=reference.dtype, device=reference.device)
+    return bernoulli(chances) * 2 - 1
 
 
 def _can_fill_directly(reference: Tensor) -> bool:

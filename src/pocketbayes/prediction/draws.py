@@ -33,9 +33,10 @@ from pocketbayes.posteriors import (
 from pocketbayes.prediction.alone import alone, must_be_alone, seed_of
 from pocketbayes.prediction.habits import Habits, forget_many, habits_of
 
-# Bytes of a layer's input in all draws that are made at once. Beyond this a CPU gains nothing, and
-# memory is asked of the system again and again.
+# Bytes of a layer's input in all rows and draws that are run at once. Beyond this a CPU gains
+# nothing, and memory is asked of the system again and again.
 _AT_ONCE = {"cpu": 8 << 20, "cuda": 256 << 20}
+_FEWEST_ROWS, _USUAL_ROWS, _MOST_ROWS = 16, 256, 1024
 
 
 @contextmanager
@@ -90,10 +91,7 @@ def draws_of(passes: list[nn.Module], x: Inputs) -> Tensor:
 
 def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Sequence[Tensor]:
     """So many outputs of one network."""
-    if drawing.keeps_dropout or must_be_alone(network):
-        habits = Habits(is_alone=True)
-    else:
-        habits = habits_of(network, x, drawing)
+    habits = _habits(network, x, drawing)
     if habits.is_alone:
         with alone(network, drawing):
             return _one_by_one(network, count, x)
@@ -114,10 +112,32 @@ def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs)
     """As many of these draws as have a bounded number of bytes, in equal parts."""
     if not habits.takes_many:
         return 1
-    most = _AT_ONCE.get(next(network.parameters()).device.type, _AT_ONCE["cpu"])
+    most = _bytes_at_once(network)
     each = max(1, habits.input_bytes * num_examples(x), habits.weight_bytes)
     parts = math.ceil(count / max(1, most // each))
     return math.ceil(count / parts)
+
+
+def rows_at_once(network: nn.Module, x: Inputs) -> int:
+    """As many examples as have a bounded number of bytes; 256 where that number is not known."""
+    whole = current_drawing()
+    assert whole is not None
+    if num_examples(x) <= _FEWEST_ROWS:
+        return _FEWEST_ROWS
+    habits = _habits(network, x, whole)
+    if not habits.input_bytes:
+        return _USUAL_ROWS
+    return min(_MOST_ROWS, max(_FEWEST_ROWS, _bytes_at_once(network) // habits.input_bytes))
+
+
+def _bytes_at_once(network: nn.Module) -> int:
+    return _AT_ONCE.get(next(network.parameters()).device.type, _AT_ONCE["cpu"])
+
+
+def _habits(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
+    if drawing.keeps_dropout or must_be_alone(network):
+        return Habits(is_alone=True)
+    return habits_of(network, x, drawing)
 
 
 def _many_at_once(

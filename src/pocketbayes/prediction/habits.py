@@ -102,7 +102,7 @@ def _is_dead(x: Tensor) -> bool:
 def _states(device: torch.device) -> list[Any]:
     """Where the default generators stand."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *on_gpu, np.random.get_state()[1:3], random.getstate()]
+    return [torch.get_rng_state(), *on_gpu, np.random.get_state(legacy=False), random.getstate()]
 
 
 def _equal(left: list[Any], right: list[Any]) -> bool:
