@@ -70,18 +70,24 @@ def _tried(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
     """Runs the network on x as predictions would, and looks what happens."""
     device = next(network.parameters()).device
     with DEFAULT_GENERATORS, isolated_randomness(device):
-        takes_many = _takes_many(network, x, Drawing(drawing.estimator, 0))
         trial, before = Drawing(drawing.estimator, 0), _states(device)
         try:
-            with trial.here():
-                output = run(network, x)
+            trial.note_input(_run(network, x, trial))
         except Exception:  # a real prediction will tell, in its own words
             return Habits(is_alone=True)
         all_asked = all(layer in trial.asked for _, layer in bayesian_modules(network))
-        is_alone = not all_asked or not _equal(before, _states(device))
-        trial.note_input(output)
+        if not all_asked or not _equal(before, _states(device)):
+            return Habits(is_alone=True)
+        takes_many = _takes_many(network, x, trial.again())
+        if not takes_many:
+            _run(network, x, trial.again())  # over what the failure may have left in the network
         each = trial.largest_input // num_examples(x)
-        return Habits(is_alone, takes_many and not is_alone, each, trial.largest_weight)
+        return Habits(False, takes_many, each, trial.largest_weight)
+
+
+def _run(network: nn.Module, x: Inputs, trial: Drawing) -> Tensor:
+    with trial.here():
+        return run(network, mapped(torch.clone, x))
 
 
 def _takes_many(network: nn.Module, x: Inputs, trial: Drawing) -> bool:
