@@ -2,7 +2,6 @@
 
 from pocketbayes.layers.auditing import Audit, audit
 from pocketbayes.layers.bayesian import (
-    BayesianModule,
     LinearLayer,
     bayesian_modules,
     drawing_by,
@@ -53,7 +52,8 @@ from pocketbayes.layers.inputs import (
     run,
     tensors_of,
 )
-from pocketbayes.layers.modes import dropout_modules, restored_mode
+from pocketbayes.layers.modes import dropout_modules, evaluation_mode, restored_mode
+from pocketbayes.layers.module import BayesianModule
 from pocketbayes.layers.products import one_thread, small_products, without_onednn
 from pocketbayes.layers.selection import library_type
 
@@ -78,6 +78,7 @@ __all__ = [
     "drawing_by",
     "dropout_modules",
     "estimator_of",
+    "evaluation_mode",
     "explained_failure",
     "forget_calibration",
     "has_description",

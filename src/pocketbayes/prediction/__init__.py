@@ -1,7 +1,7 @@
 """Predictions with uncertainty, what they hold, and how good they are."""
 
 from pocketbayes.prediction.calibrating import conformal, temperature_
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.draws import drawing, drawn_alone, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers
 from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
@@ -25,6 +25,7 @@ __all__ = [
     "answered",
     "conformal",
     "drawing",
+    "drawn_alone",
     "draws_of",
     "evaluate",
     "fault_in_numbers",

@@ -1,38 +1,70 @@
-"""Draws of a network's output: which network runs, how often, with which noise."""
+"""Draws of a network's output: which network runs, how often, how many at once."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import (
     Inputs,
     bayesian_modules,
     describe,
-    drawing_by,
-    dropout_modules,
+    evaluation_mode,
     explained_failure,
     mapped,
     members_of,
     named_posteriors,
-    restored_mode,
+    num_examples,
     run,
     small_products,
     tensors_of,
 )
 from pocketbayes.posteriors import (
     Codebook,
+    Drawing,
     JointDraw,
     codebooks_with_passes,
-    isolated_randomness,
+    current_drawing,
     joint_draws,
-    passes_of,
     repeated_input,
-    seed_everything,
 )
+from pocketbayes.prediction.alone import alone, must_be_alone, seed_of
+from pocketbayes.prediction.habits import Habits, forget_many, habits_of
+
+# Bytes of a layer's input in all rows and draws that are run at once. Beyond this a CPU gains
+# nothing, and memory is asked of the system again and again.
+_AT_ONCE = {"cpu": 8 << 20, "cuda": 256 << 20}
+_FEWEST_ROWS, _USUAL_ROWS, _MOST_ROWS = 16, 256, 1024
+
+
+@contextmanager
+def drawing(
+    model: nn.Module, estimator: str | None, generator: torch.Generator | None
+) -> Iterator[None]:
+    """Where the model draws as it predicts, in this thread; afterwards its mode is as it was."""
+    seed, keeps_dropout = seed_of(generator), describe(model).keeps_dropout
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        evaluation_mode(model, keeps_dropout),
+        small_products(model),
+        Drawing(estimator, seed, keeps_dropout).here(),
+    ):
+        yield
+
+
+@contextmanager
+def drawn_alone(
+    model: nn.Module, estimator: str | None, generator: torch.Generator | None
+) -> Iterator[None]:
+    """The same where the model is written to meanwhile: other predictions wait."""
+    with drawing(model, estimator, generator):
+        whole = current_drawing()
+        assert whole is not None
+        with alone(model, whole):
+            yield
 
 
 def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
@@ -45,22 +77,108 @@ def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -
 
 
 def draws_of(passes: list[nn.Module], x: Inputs) -> Tensor:
-    """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
-    outputs, copy = [], mapped(torch.clone, x)
-    copies = list(zip(tensors_of(copy), tensors_of(x), strict=True))
-    with repeated_input(*tensors_of(copy)):
-        with_passes = {network: _with_passes(network, x) for network in dict.fromkeys(passes)}
-        for network in passes:
-            for drawn in with_passes[network]:
-                drawn.begin_pass()
-            versions = [tensor._version for tensor, _ in copies]
-            with explained_failure(x):
-                outputs.append(run(network, copy))
-            for version, (tensor, original) in zip(versions, copies, strict=True):
-                if tensor._version != version:
-                    tensor.copy_(original)
-    draws = torch.stack(outputs)
+    """(S, N, ...) outputs; x is left as it is, also by a network that writes into it."""
+    whole = current_drawing()
+    assert whole is not None, "draws are made inside of `drawing`"
+    with explained_failure(x):
+        found = {
+            network: iter(_outputs(network, passes.count(network), x, whole.part()))
+            for network in dict.fromkeys(passes)
+        }
+    draws = torch.stack([next(found[network]) for network in passes])
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
+
+
+def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Sequence[Tensor]:
+    """So many outputs of one network."""
+    habits = _habits(network, x, drawing)
+    if habits.is_alone:
+        with alone(network, drawing):
+            return _one_by_one(network, count, x)
+    at_once = _how_many_at_once(network, count, habits, x)
+    if at_once > 1:
+        try:
+            return _many_at_once(network, count, x, drawing, at_once)
+        except Exception:
+            drawing = drawing.again()
+    with drawing.here():
+        found = _one_by_one(network, count, x)
+    if at_once > 1:
+        forget_many(network, x, drawing)
+    return found
+
+
+def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs) -> int:
+    """As many of these draws as have a bounded number of bytes, in equal parts."""
+    if not habits.takes_many:
+        return 1
+    most = _bytes_at_once(network)
+    each = max(1, habits.input_bytes * num_examples(x), habits.weight_bytes)
+    parts = math.ceil(count / max(1, most // each))
+    return math.ceil(count / parts)
+
+
+def rows_at_once(network: nn.Module, x: Inputs) -> int:
+    """As many examples as have a bounded number of bytes; 256 where that number is not known."""
+    whole = current_drawing()
+    assert whole is not None
+    if num_examples(x) <= _FEWEST_ROWS:
+        return _FEWEST_ROWS
+    habits = _habits(network, x, whole)
+    if not habits.input_bytes:
+        return _USUAL_ROWS
+    return min(_MOST_ROWS, max(_FEWEST_ROWS, _bytes_at_once(network) // habits.input_bytes))
+
+
+def _bytes_at_once(network: nn.Module) -> int:
+    return _AT_ONCE.get(next(network.parameters()).device.type, _AT_ONCE["cpu"])
+
+
+def _habits(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
+    if drawing.keeps_dropout or must_be_alone(network):
+        return Habits(is_alone=True)
+    return habits_of(network, x, drawing)
+
+
+def _many_at_once(
+    network: nn.Module, count: int, x: Inputs, drawing: Drawing, at_once: int
+) -> Sequence[Tensor]:
+    outputs, repeated = list[Tensor](), _Repeated(x)
+    with drawing.here(), repeated_input(*tensors_of(repeated.x)):
+        for first in range(0, count, at_once):
+            drawing.begin_pass()
+            number = min(at_once, count - first)
+            outputs += drawing.at_once(number, lambda: run(network, repeated.x)).unbind()
+            repeated.mend()
+    return outputs
+
+
+def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Sequence[Tensor]:
+    outputs, repeated = list[Tensor](), _Repeated(x)
+    with repeated_input(*tensors_of(repeated.x)):
+        with_passes = _with_passes(network, x)
+        for _ in range(count):
+            for drawn in with_passes:
+                drawn.begin_pass()
+            outputs.append(run(network, repeated.x))
+            repeated.mend()
+    return outputs
+
+
+class _Repeated:
+    """A copy of an input, which is mended if a network writes into it."""
+
+    def __init__(self, x: Inputs) -> None:
+        self.x = mapped(torch.clone, x)
+        self._pairs = list(zip(tensors_of(self.x), tensors_of(x), strict=True))
+        self._versions = [tensor._version for tensor, _ in self._pairs]
+
+    def mend(self) -> None:
+        """Makes it what it was."""
+        for i, (tensor, original) in enumerate(self._pairs):
+            if tensor._version != self._versions[i]:
+                tensor.copy_(original)
+                self._versions[i] = tensor._version
 
 
 def _with_passes(network: nn.Module, x: Inputs) -> list[Codebook | JointDraw]:
@@ -69,8 +187,8 @@ def _with_passes(network: nn.Module, x: Inputs) -> list[Codebook | JointDraw]:
         layer.posterior(name)
         for _, layer in bayesian_modules(network)
         for name in layer.posteriors
-        if layer.estimator != "mean"
-        and (layer.estimator == "weight" or not layer.posterior(name).is_independent)
+        if layer.estimator_now() != "mean"
+        and (layer.estimator_now() == "weight" or not layer.posterior(name).is_independent)
     ]
     return [
         *codebooks_with_passes(network),
@@ -84,49 +202,3 @@ def _lies_channels_last(x: Tensor) -> bool:
         and not x.is_contiguous()
         and x.is_contiguous(memory_format=torch.channels_last)
     )
-
-
-@contextmanager
-def drawing(
-    model: nn.Module, estimator: str | None, generator: torch.Generator | None
-) -> Iterator[None]:
-    """Where the model draws as it predicts; afterwards its mode is as it was.
-
-    With a generator the global ones are so, too.
-    """
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        ready_to_predict(model, estimator),
-        small_products(model),
-        seeded(generator, next(model.parameters()).device),
-        passes_of(model),
-    ):
-        yield
-
-
-@contextmanager
-def ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
-    """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
-    with drawing_by(model, estimator), restored_mode(model):
-        model.eval()
-        if describe(model).keeps_dropout and estimator != "mean":
-            for module in dropout_modules(model):
-                module.training = True
-        yield
-
-
-@contextmanager
-def seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
-    """With a generator: a fork of the default generators, seeded by its next number."""
-    if generator is None:
-        yield
-        return
-    if not isinstance(generator, torch.Generator):
-        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
-    seed = int(
-        torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
-    )
-    with isolated_randomness(device):
-        seed_everything(seed, device)
-        yield

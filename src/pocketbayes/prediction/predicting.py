@@ -14,6 +14,7 @@ from pocketbayes.layers import (
     bayesian_modules,
     describe,
     mapped,
+    members_of,
     moved,
     named_tensors,
     num_examples,
@@ -21,10 +22,9 @@ from pocketbayes.layers import (
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run, rows_at_once
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
-    examples_at_once,
     float_dtype,
     input_batches,
     lacks_batch,
@@ -52,8 +52,10 @@ def predict(
 
     A deterministic network, or the mean of a Bayesian one, is run once; an ensemble of such once
     per member.
-    The model's mode and parameters are left as they were, also after an error; so are the
-    global random generators if `generator` is given.
+    Many draws are made in one pass where that is faster. The model's mode and parameters are left
+    as they were, also after an error; so are the global random generators if `generator` is given.
+    Several threads may predict with one model at once: each gets what it would get alone. Models
+    that keep dropout, draw numbers by themselves, have hooks or are compiled do so one at a time.
 
     Args:
         model: a Bayesian model, trained or not.
@@ -70,9 +72,8 @@ def predict(
             convolutions "lrt" and "weight" are different predictives.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
-        batch_size: examples at a time, when `x` is no loader; None: 256, or 1,024 small ones: of
-            at most 4,096 numbers on a CUDA device, elsewhere of at most 1,024 and in a network
-            without convolutions; never with integers or layers wider than 4,096.
+        batch_size: examples at a time, when `x` is no loader; None: 16 to 1,024, so that no layer
+            reads more than 8 MB at once, on a CUDA device 256 MB.
         keep_samples: also return every sample's probabilities.
         likelihood: one of those of `fit`; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
@@ -105,12 +106,11 @@ def predict(
     device, dtype = next(model.parameters()).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
-    batches = _batches(model, x, whole, batch_size, single)
     known, parts = describe(model), list[Prediction]()
     rows = 0
     with drawing(model, estimator, generator):
         passes = networks_to_run(model, num_samples, estimator)
-        for batch in batches:
+        for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)
             rows += num_examples(batch)
             draws = draws_of(passes, moved(batch, device))
@@ -143,6 +143,10 @@ def _batches(
     if single:
         assert whole is not None
         return [mapped(lambda tensor: tensor.unsqueeze(0), whole)]
-    device = next(model.parameters()).device
-    given = x if whole is None else whole
-    return input_batches(given, size or examples_at_once(model, whole, device), float_dtype(model))
+    if whole is None:
+        return input_batches(x, 1, float_dtype(model))
+    if size is None:
+        device = next(model.parameters()).device
+        first = mapped(lambda tensor: tensor[:17].to(device), whole)
+        size = rows_at_once(members_of(model)[0], first)
+    return input_batches(whole, size, float_dtype(model))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.likelihoods import TargetDistribution
+from pocketbayes.prediction.alone import seeded
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import seeded
 
 _TEMPERED = 0.3  # a posterior of a smaller beta promises more than it holds
 

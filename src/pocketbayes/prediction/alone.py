@@ -1,0 +1,82 @@
+"""Networks that draw from torch's default generators themselves: one prediction at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import drawing_by, dropout_modules, restored_mode
+from pocketbayes.posteriors import (
+    DEFAULT_GENERATORS,
+    Drawing,
+    isolated_randomness,
+    no_drawing,
+    passes_of,
+    seed_everything,
+)
+
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def must_be_alone(network: nn.Module) -> bool:
+    """Whether what a prediction sets has to be written into the network.
+
+    Compiled code and wrappers for several devices do not see what a thread draws by, and hooks may
+    do anything.
+    """
+    return bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks) or any(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._compiled_call_impl is not None
+        or "_orig_mod" in module._modules
+        or isinstance(module, _WRAPPERS)
+        for module in network.modules()
+    )
+
+
+@contextmanager
+def alone(network: nn.Module, drawing: Drawing) -> Iterator[None]:
+    """Where the network itself draws, as the drawing says; other threads wait that want so, too.
+
+    Afterwards the network and the default generators are as they were.
+    """
+    device = next(network.parameters()).device
+    with (
+        DEFAULT_GENERATORS,
+        no_drawing(),
+        drawing_by(network, drawing.estimator),
+        restored_mode(network),
+        isolated_randomness(device),
+        passes_of(network),
+    ):
+        seed_everything(drawing.seed, device)
+        if drawing.keeps_dropout and drawing.estimator != "mean":
+            for module in dropout_modules(network):
+                module.training = True
+        yield
+
+
+@contextmanager
+def seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """The default generators, for this thread alone; with a generator a fork, seeded by it."""
+    with DEFAULT_GENERATORS:
+        seed = seed_of(generator)
+        if seed is None:
+            yield
+            return
+        with isolated_randomness(device):
+            seed_everything(seed, device)
+            yield
+
+
+def seed_of(generator: torch.Generator | None) -> int | None:
+    """The next number of a generator."""
+    if generator is None:
+        return None
+    if not isinstance(generator, torch.Generator):
+        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
+    number = torch.empty((), dtype=torch.int64, device=generator.device)
+    return int(number.random_(generator=generator))
