@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "methods": "layers posteriors sharing sparsity",
     "codec": "layers likelihoods models posteriors",
     "prediction": "layers likelihoods posteriors",
+    "distillation": "layers likelihoods posteriors prediction",
     "training": "codec layers likelihoods methods posteriors prediction",
     "estimators": "codec layers methods models posteriors prediction training",
     "compression": "layers posteriors prediction sharing sparsity",

@@ -50,6 +50,7 @@ _HOME = {
     "audit": "layers",
     "bayesianize_": "layers",
     "conformal": "prediction",
+    "distill_": "distillation",
     "evaluate": "prediction",
     "feature_report": "report",
     "fit": "training",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         quantize_,
         sharing_summary,
     )
+    from pocketbayes.distillation import distill_
     from pocketbayes.errors import (
         ConversionError,
         DataError,

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.codec.arrays import TYPES
 from pocketbayes.codec.container import (
     opened,
     packed,
@@ -24,8 +25,10 @@ from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number
 from pocketbayes.layers import (
     NOISES,
+    PREFIX,
     Description,
     Ensemble,
+    OnePassHead,
     add_noise_parameter,
     adopt_posteriors_,
     attach_description,
@@ -37,6 +40,7 @@ from pocketbayes.layers import (
     named_posteriors,
     require_parameters,
     set_description,
+    set_head,
     unwrapped,
 )
 from pocketbayes.models import build_network
@@ -219,5 +223,22 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> None:
             noise = f"{prefix}.{name}".lstrip(".")
             if noise in header.state:
                 add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
+    _make_room_for_head(model, header, file)
     replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
     model.eval()
+
+
+def _make_room_for_head(model: nn.Module, header: Header, file: Contents) -> None:
+    """A one-pass head whose tensors hold no memory yet."""
+    facts = header.model.one_pass
+    if facts is None:
+        return
+    specs = {name: file.specs.get(f"state/{PREFIX}{name}") for name in OnePassHead.names}
+    if header.members > 1 or None in specs.values():
+        raise FormatError("the file speaks of a one-pass head but does not hold it")
+    tensors = {
+        name: torch.empty(spec.shape, dtype=TYPES[spec.dtype], device="meta")
+        for name, spec in specs.items()
+        if spec is not None
+    }
+    set_head(model, OnePassHead.from_facts(facts), tensors)

@@ -83,6 +83,7 @@ def model_in(description: dict[str, Any]) -> Description:
         "decay_std": model.get("decay_std") is None or _is_positive(model["decay_std"]),
         "temperature": model.get("temperature") is None or _is_positive(model["temperature"]),
         "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
+        "one_pass": model.get("one_pass") is None or _is_one_pass(model["one_pass"]),
     }
     for field, good in checks.items():
         _require(good, f"model.{field}", "of the right kind")
@@ -111,6 +112,30 @@ def _is_conformal(found: Any) -> bool:
         and all(map(_is_count, found["shape"]))
         and len(found["threshold"]) == math.prod(found["shape"])
         and all(t == 0 or _is_positive(t) for t in found["threshold"])
+    )
+
+
+def _is_one_pass(found: Any) -> bool:
+    """Places [name, axis of examples, channels], and the draws that were learned from."""
+    return (
+        _is_dict(found)
+        and found.keys() == {"places", "last_variance", "draws", "estimator"}
+        and isinstance(found["places"], list)
+        and all(map(_is_place, found["places"]))
+        and isinstance(found["last_variance"], bool)
+        and (not found["last_variance"] or bool(found["places"]))
+        and _is_count(found["draws"])
+        and found["estimator"] in ESTIMATORS
+    )
+
+
+def _is_place(place: Any) -> bool:
+    return (
+        isinstance(place, list)
+        and len(place) == 3
+        and isinstance(place[0], str)
+        and (place[1] == 0 or _is_count(place[1]))
+        and _is_count(place[2])
     )
 
 

@@ -61,6 +61,7 @@ class FileSummary:
         decay_std: std of the prior that weight decay put on the means, which `kl` counts.
         temperature: what `temperature_` found.
         conformal: what `conformal` found: level, threshold, and on how many examples.
+        one_pass: what `distill_` taught: where the head reads, and how many draws it learned from.
         sections: the stored arrays.
     """
 
@@ -86,6 +87,7 @@ class FileSummary:
     decay_std: float | None
     temperature: float | None
     conformal: dict[str, Any] | None
+    one_pass: dict[str, Any] | None
     sections: tuple[Section, ...]
 
     @property
@@ -123,13 +125,17 @@ class FileSummary:
         ]
 
     def _calibration(self) -> list[tuple[str, str]]:
-        """What was found on held-out data, if anything."""
+        """What was found on held-out data, or taught, if anything."""
         rows = []
         if self.temperature is not None:
             rows.append(("temperature", f"{self.temperature:.3g}"))
         if self.conformal is not None:
             level, number = self.conformal["level"], self.conformal["examples"]
             rows.append(("conformal", f"coverage {level:g}, from {number:,} examples"))
+        if self.one_pass is not None:
+            taught, places = self.one_pass, len(self.one_pass["places"])
+            words = f"learned from {taught['draws']} draws ({taught['estimator']}) of each batch"
+            rows.append(("one pass", f"{words}, at {places} layers"))
         return rows
 
     def __str__(self) -> str:
@@ -207,6 +213,7 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         decay_std=model.get("decay_std"),
         temperature=model.get("temperature"),
         conformal=model.get("conformal"),
+        one_pass=model.get("one_pass"),
         sections=_sections(file),
     )
 

@@ -10,6 +10,7 @@ from pocketbayes.layers.bayesian import bayesian_modules, make_bayesian_
 from pocketbayes.layers.description import (
     attach_description,
     forget_calibration,
+    forget_head,
     update_description,
 )
 from pocketbayes.layers.estimators import ESTIMATORS
@@ -157,7 +158,7 @@ def owners_of(model: nn.Module, name: str) -> list[BayesianModule]:
 def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None:
     """Puts `posterior` in place of the one called `name`, wherever that is tied to.
 
-    What `temperature_` and `conformal` found is dropped.
+    What `temperature_`, `conformal` and `distill_` found is dropped.
     """
     known = dict(named_posteriors(model))
     if name not in known:
@@ -168,6 +169,7 @@ def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None
             f"{tuple(posterior.shape)}"
         )
     forget_calibration(model)
+    forget_head(model)
     for _, module in bayesian_modules(model):
         for key in module.posteriors:
             if module.posterior(key) is known[name]:

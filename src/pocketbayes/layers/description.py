@@ -5,6 +5,7 @@ The description lives on the root module and travels in its `state_dict` as one 
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,13 +14,15 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.bayesian import estimator_of, set_estimator
+from pocketbayes.layers.one_pass import PREFIX, OnePassHead, narrowed, tensors_at
+from pocketbayes.layers.reading import attach_head, detach_head, fill_head, head_at
 
 NOISE = "noise_log_std"
 # What likelihoods learn beside the weights: one number per target, each on a log scale.
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 CALIBRATIONS = ("temperature", "conformal")
 _KEY = "_pocketbayes_description"
-_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std")
+_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "one_pass")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Description:
     dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
     `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about.
     `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data.
+    `one_pass` is what `distill_` taught: where the head reads, and from which draws it learned.
     """
 
     likelihood: str | None = None
@@ -44,6 +48,7 @@ class Description:
     decay_std: float | None = None
     temperature: float | None = None
     conformal: dict[str, Any] | None = None
+    one_pass: dict[str, Any] | None = None
 
     def to_facts(self) -> dict[str, Any]:
         """As plain values; without what files of old do not have, where it is not there."""
@@ -148,6 +153,44 @@ def forget_calibration(model: nn.Module) -> None:
         )
 
 
+def head_of(model: nn.Module) -> OnePassHead | None:
+    """What `distill_` taught the model; None: nothing."""
+    return head_at(home(model))
+
+
+def set_head(
+    model: nn.Module, head: OnePassHead | None, tensors: Mapping[str, Tensor] | None = None
+) -> None:
+    """Gives the model this head, with what it has learned; None: takes away what it has."""
+    root = home(model)
+    if head is None:
+        detach_head(root)
+    else:
+        attach_head(root, head)
+    if tensors:
+        fill_head(root, tensors)
+    if describe(model).one_pass is not None or head is not None:
+        update_description(model, one_pass=None if head is None else head.facts())
+
+
+def narrow_head(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
+    """Keeps only some channels at the head's places of these names, by a mask for each."""
+    root, head = home(model), head_of(model)
+    if head is not None:
+        set_head(model, *narrowed(head, tensors_at(root), kept))
+
+
+def forget_head(model: nn.Module) -> None:
+    """Drops the head, since it knows nothing of what the weights become."""
+    if head_of(model) is not None:
+        set_head(model, None)
+        warnings.warn(
+            "the model changes, so its one-pass head was dropped: predictions draw again, until "
+            "you call distill_ afterwards",
+            stacklevel=3,
+        )
+
+
 def noise_log_std(model: nn.Module) -> Tensor | None:
     """The learned log-std of the observation noise, one per output; None without one."""
     return noise_parameters(model).get(NOISE)
@@ -194,9 +237,25 @@ def _read(
         return
     description = Description.from_json(bytes(data.tolist()).decode())
     module._pocketbayes = description  # type: ignore[assignment]
+    _read_head(module, description, state, prefix)
     if description.estimator is not None:
         set_estimator(module, description.estimator)
     for name in NOISES:
         stored = state.get(prefix + name)
         if stored is not None and name not in noise_parameters(module):
             add_noise_parameter(module, tuple(stored.shape), name)
+
+
+def _read_head(
+    module: nn.Module, description: Description, state: dict[str, Any], prefix: str
+) -> None:
+    """The head that the state speaks of, to be filled from it."""
+    if description.one_pass is None:
+        detach_head(module)
+        return
+    keys = {name: f"{prefix}{PREFIX}{name}" for name in OnePassHead.names}
+    found = {name: state[key] for name, key in keys.items() if key in state}
+    if len(found) == len(keys):
+        device = next(module.parameters()).device
+        attach_head(module, OnePassHead.from_facts(description.one_pass))
+        fill_head(module, {n: torch.empty_like(t, device=device) for n, t in found.items()})

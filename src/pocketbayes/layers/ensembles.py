@@ -12,6 +12,7 @@ from pocketbayes.layers.description import (
     describe,
     noise_parameters,
     set_description,
+    set_head,
 )
 
 
@@ -19,13 +20,16 @@ class Ensemble(nn.Module):
     """Networks whose predictions are averaged; one forward pass is one of them, at random.
 
     It says of itself what its first member says; the observation noise of a regression is the
-    root mean square of the members', and so is what else a likelihood has learned.
+    root mean square of the members', and so is what else a likelihood has learned. One-pass heads
+    of members are dropped.
     """
 
     def __init__(self, members: Iterable[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         attach_description(self)
+        for member in self.members:
+            set_head(member, None)
         set_description(self, describe(self.members[0]))
         noises = [noise_parameters(member) for member in self.members]
         for name in noises[0]:

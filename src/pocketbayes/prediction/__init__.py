@@ -3,9 +3,11 @@
 from pocketbayes.prediction.calibrating import conformal, temperature_
 from pocketbayes.prediction.draws import drawing, drawn_alone, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
-from pocketbayes.prediction.faults import fault_in_numbers
+from pocketbayes.prediction.faults import fault_in_numbers, require_finite
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
 from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
+from pocketbayes.prediction.one_pass import full_precision
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
@@ -27,13 +29,16 @@ __all__ = [
     "drawing",
     "drawn_alone",
     "draws_of",
+    "draws_of_gaussian",
     "evaluate",
     "fault_in_numbers",
     "float_dtype",
+    "full_precision",
     "input_batches",
     "networks_to_run",
     "predict",
     "record_of",
+    "require_finite",
     "risk_coverage",
     "temperature_",
     "unpack",

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import drawing_by, dropout_modules, restored_mode
+from pocketbayes.layers import Note, drawing_by, dropout_modules, restored_mode
 from pocketbayes.posteriors import (
     DEFAULT_GENERATORS,
     Drawing,
@@ -29,7 +29,7 @@ def must_be_alone(network: nn.Module) -> bool:
     """
     return bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks) or any(
         module._forward_hooks
-        or module._forward_pre_hooks
+        or any(not isinstance(hook, Note) for hook in module._forward_pre_hooks.values())
         or module._compiled_call_impl is not None
         or "_orig_mod" in module._modules
         or isinstance(module, _WRAPPERS)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import DataError, PocketBayesError, require_count
+from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import moved, named_tensors, require_module, update_description
 from pocketbayes.likelihoods import (
     Likelihood,
@@ -25,11 +25,13 @@ from pocketbayes.prediction.calibration import (
     value_losses,
     value_scores,
 )
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.evaluation import answered
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
+from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn_by
 from pocketbayes.prediction.scoring import countable
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -69,16 +71,19 @@ def temperature_(
     require_count(num_samples, "num_samples")
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
+    if estimator is not None:
+        require_choice(estimator, "estimator", PREDICTIVES)
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     total: Tensor | None = None
+    estimator = chosen_estimator(model, estimator)
     with drawing(model, estimator, generator):
-        passes = networks_to_run(model, num_samples, estimator)
+        draws_for = drawn_by(model, num_samples, estimator)
         device = next(model.parameters()).device
         for batch in loader:
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
-            draws = draws_of(passes, moved(x, device))
+            draws = draws_for(moved(x, device))
             losses = _losses(draws, y.to(device), chosen, learned_for(model, chosen, draws))
             total = losses if total is None else total + losses
     if total is None:

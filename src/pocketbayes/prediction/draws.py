@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import (
+    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
@@ -43,7 +44,11 @@ _FEWEST_ROWS, _USUAL_ROWS, _MOST_ROWS = 16, 256, 1024
 def drawing(
     model: nn.Module, estimator: str | None, generator: torch.Generator | None
 ) -> Iterator[None]:
-    """Where the model draws as it predicts, in this thread; afterwards its mode is as it was."""
+    """Where the model draws as it predicts, in this thread; afterwards its mode is as it was.
+
+    What goes by one pass of the mean network draws nothing.
+    """
+    estimator = estimator if estimator is None or estimator in ESTIMATORS else "mean"
     seed, keeps_dropout = seed_of(generator), describe(model).keeps_dropout
     with (
         torch.inference_mode(False),

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import estimator_of, named_posteriors, named_tensors, num_examples
+from pocketbayes.layers import named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of
 from pocketbayes.prediction import metrics
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import ClassPrediction, Prediction
+from pocketbayes.prediction.predictives import predictive_of
 from pocketbayes.prediction.scoring import scored
 
 
@@ -157,9 +158,9 @@ def answered(
         if not isinstance(predictions[0], ClassPrediction):
             raise DataError("out-of-distribution scores need a categorical likelihood")
         outside = predict(model, ood_loader, num_samples, **options)
-    estimator = predictive_of(model, options.get("estimator"))
     likelihood = likelihood_of(model, options.get("likelihood")).name
     seconds = time.perf_counter() - begin
+    estimator = predictive_of(model, options.get("estimator"))
     return Answers(predictions, targets, outside, estimator, seconds, likelihood)
 
 
@@ -178,12 +179,6 @@ def record_of(answers: Answers) -> Record:
         likelihood=answers.likelihood,
         **found,
     )
-
-
-def predictive_of(model: nn.Module, chosen: str | None) -> str:
-    """How draws are made, as chosen or by itself; "none" if no weight is random."""
-    random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    return chosen or (estimator_of(model) if random else "none")
 
 
 def _out_of_distribution(inside: list[Any], outside: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import (
-    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
@@ -22,7 +21,7 @@ from pocketbayes.layers import (
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run, rows_at_once
+from pocketbayes.prediction.draws import drawing, rows_at_once
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
     float_dtype,
@@ -30,7 +29,9 @@ from pocketbayes.prediction.inputs import (
     lacks_batch,
     whole_inputs,
 )
+from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn_by, predictive_of
 from pocketbayes.prediction.summaries import joined, summarised
 
 AVERAGES = ("probs", "logits")
@@ -68,7 +69,8 @@ def predict(
         generator: makes the draws reproducible: equal models, inputs and batch sizes give equal
             predictions. It is advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
-            "mean" (the mean network alone); None: the one the model was trained with. On
+            "mean" (the mean network alone), or "one_pass" (what `distill_` taught: the network
+            runs once); None: one pass if taught, else the one the model was trained with. On
             convolutions "lrt" and "weight" are different predictives.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
@@ -100,20 +102,21 @@ def predict(
     require_choice(average, "average", AVERAGES)
     chosen = likelihood_of(model, likelihood)
     if estimator is not None:
-        require_choice(estimator, "estimator", ESTIMATORS)
+        require_choice(estimator, "estimator", PREDICTIVES)
     if not any(True for _ in bayesian_modules(model)):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     device, dtype = next(model.parameters()).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     known, parts = describe(model), list[Prediction]()
+    estimator = chosen_estimator(model, estimator)
     rows = 0
     with drawing(model, estimator, generator):
-        passes = networks_to_run(model, num_samples, estimator)
+        draws_for = drawn_by(model, num_samples, estimator)
         for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)
             rows += num_examples(batch)
-            draws = draws_of(passes, moved(batch, device))
+            draws = draws_for(moved(batch, device))
             if not parts:
                 if likelihood is None and known.likelihood is None:
                     _require_classes(draws)
@@ -124,7 +127,8 @@ def predict(
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
-    return replace(joined(parts, single), conformal=conformal, beta=known.beta)
+    by = predictive_of(model, estimator)
+    return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
 
 
 def _require_classes(draws: Tensor) -> None:

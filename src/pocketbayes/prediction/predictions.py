@@ -23,12 +23,14 @@ class Prediction:
     The epistemic part is corrected for the number of samples: a variance or mutual information of
     S draws is low by the factor 1 - 1/S on average (the mutual information to second order), so it
     is multiplied by S / (S - 1). One sample alone tells nothing of it: it is 0.
+    `estimator` says how the samples were made; "none": no weight is random.
     """
 
     num_samples: int
     samples: Tensor | None
     conformal: Conformal | None = field(default=None, kw_only=True)
     beta: float | None = field(default=None, kw_only=True)
+    estimator: str | None = field(default=None, kw_only=True)
 
     def draw(self, number: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """(number, N, ...) possible targets: for each a network is drawn, then what it predicts.

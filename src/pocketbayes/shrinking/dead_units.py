@@ -18,6 +18,7 @@ from pocketbayes.layers import (
     describe,
     drawing_by,
     named_posteriors,
+    narrow_head,
     update_description,
 )
 from pocketbayes.models import PaddedShortcut
@@ -172,6 +173,7 @@ def _cut_(model: nn.Module, survey: Survey) -> bool:
     for name, (before, after) in survey.shortcuts.items():
         shortcut: Any = model.get_submodule(name)
         shortcut.before, shortcut.after = int(kept[before].sum()), int(kept[after].sum())
+    narrow_head(model, {reader.name: kept[reader.inputs.cells] for reader in survey.readers})
     for reader in survey.readers:
         outputs, inputs = kept[reader.outputs.cells], kept[reader.inputs.cells]
         if not (outputs.all() and inputs.all()):

@@ -16,6 +16,7 @@ from pocketbayes.layers import (
     called,
     explained_failure,
     forget_calibration,
+    forget_head,
     members_of,
     moved,
     num_examples,
@@ -64,6 +65,7 @@ def refresh_norms_(
     if not batch_norms:
         return model
     forget_calibration(model)
+    forget_head(model)
     device = next(model.parameters()).device
     with drawn_alone(model, estimator, generator), _begun_anew(batch_norms):
         inputs = input_batches(loader, 256, float_dtype(model))

@@ -9,6 +9,7 @@ from pocketbayes.errors import DataError, PocketBayesError, require_count, requi
 from pocketbayes.layers import (
     describe,
     forget_calibration,
+    forget_head,
     leave_noise_to_loss,
     named_posteriors,
     require_module,
@@ -66,6 +67,7 @@ def loss(
         raise DataError(f"the target is a {type(target).__name__}; pass a tensor")
     if torch.is_grad_enabled():
         forget_calibration(model)
+        forget_head(model)
     kind = _likelihood(model, target, likelihood)
     method = _method(model, kind, beta, dataset_size)
     nll = _nll(model, kind, output, target)

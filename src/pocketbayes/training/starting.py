@@ -12,6 +12,7 @@ from pocketbayes.layers import (
     Inputs,
     explained_failure,
     forget_calibration,
+    forget_head,
     leave_noise_to_loss,
     moved,
     run,
@@ -103,6 +104,7 @@ def _describe(
 ) -> None:
     """Stores likelihood, class names and preprocessing on the model, and the noise's start."""
     forget_calibration(model)
+    forget_head(model)
     leave_noise_to_loss(model, False)
     dataset = getattr(loader, "dataset", None)
     classes = getattr(dataset, "classes", None)

@@ -1,0 +1,176 @@
+"""What a head learns from: features of the mean network beside draws of the whole."""
+
+from collections.abc import Iterable, Iterator, Sized
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.distillation.places import chosen, readings
+from pocketbayes.errors import DataError
+from pocketbayes.layers import (
+    HeadInputs,
+    Inputs,
+    LinearLayer,
+    Numbers,
+    OnePassHead,
+    Place,
+    estimator_of,
+    explained_failure,
+    head_inputs,
+    home,
+    moved,
+    named_posteriors,
+    named_tensors,
+    noting,
+    num_known,
+    output_rows,
+    run,
+    set_head,
+)
+from pocketbayes.prediction import (
+    drawing,
+    draws_of,
+    float_dtype,
+    full_precision,
+    input_batches,
+    networks_to_run,
+    require_finite,
+)
+
+_LEAST_BYTES, _SHARE = 6000, 0.03  # that a head may take: 6 kB, or 3% of a byte a weight
+_MOST_HIDDEN, _LEAST_HIDDEN = 64, 4
+_BYTES_BESIDE = 3  # of each feature: center and scale
+_FIRST = 16  # batches that features are centred and scaled by
+_LEAST_VARIANCE = 1e-8
+
+
+class Lesson(NamedTuple):
+    """What the head is given for one batch, and draws (S, rows, K) of the outputs."""
+
+    given: HeadInputs
+    draws: Tensor
+
+
+class Teacher:
+    """Runs the mean network, and draws, on batches of a loader."""
+
+    def __init__(
+        self, model: nn.Module, loader: Iterable[Any], num_samples: int, estimator: str | None
+    ) -> None:
+        self._model, self._loader = model, loader
+        self._num_samples, self._estimator = num_samples, estimator
+        self._device = next(model.parameters()).device
+        self._head: OnePassHead
+        self.batches = len(loader) if isinstance(loader, Sized) else 0
+
+    def begun(self) -> tuple[OnePassHead, Numbers]:
+        """A head at places that suit the network, which now has it, and what it begins with."""
+        x = next(self._inputs(), None)
+        if x is None:
+            raise DataError("the loader is empty: it yielded no batch to learn from")
+        root = home(self._model)
+        set_head(self._model, None)
+        with drawing(self._model, "mean", None):
+            found, ends_there = readings(root, self._model, x)
+            with explained_failure(x):
+                outputs = output_rows(run(self._model, x)).shape[1]
+        budget = budget_of(self._model)
+        places = chosen(found, budget // (_LEAST_HIDDEN + _BYTES_BESIDE) - outputs)
+        by = self._estimator or estimator_of(self._model)
+        self._head = OnePassHead(
+            places, ends_there and _is_random(root, places), self._num_samples, by
+        )
+        set_head(self._model, self._head)
+        self.widths = self._head.widths(outputs)
+        hidden = hidden_units(budget, self.widths[:-1], outputs)
+        return self._head, first_numbers(
+            list(islice(self.lessons(), _FIRST)), self._head, hidden, _read_by(root, places)
+        )
+
+    def lessons(self) -> Iterator[Lesson]:
+        """One of each batch."""
+        for x in self._inputs():
+            with drawing(self._model, "mean", None), noting() as notes, explained_failure(x):
+                output = run(self._model, x)
+                with full_precision(self._device.type):
+                    given = head_inputs(home(self._model), self._head, notes, output)
+            with drawing(self._model, self._estimator, None):
+                passes = networks_to_run(self._model, self._num_samples, self._estimator)
+                draws = torch.stack([output_rows(draw) for draw in draws_of(passes, x)])
+            yield Lesson(given, draws)
+
+    def _inputs(self) -> Iterator[Inputs]:
+        for x in input_batches(self._loader, 256, float_dtype(self._model)):
+            require_finite(named_tensors(x), "the loader")
+            yield moved(x, self._device)
+
+
+def budget_of(model: nn.Module) -> int:
+    """Bytes for a head: a weight that is there takes about one in a file."""
+    return max(_LEAST_BYTES, int(_SHARE * sum(q.num_active for _, q in named_posteriors(model))))
+
+
+def hidden_units(budget: int, widths: list[int], outputs: int) -> int:
+    """As many as the bytes allow, between 4 and 64."""
+    features, answers = sum(widths) + outputs, 2 * outputs + 1
+    left = budget - _BYTES_BESIDE * features - answers * num_known(0, len(widths))
+    return min(_MOST_HIDDEN, max(_LEAST_HIDDEN, left // (features + answers)))
+
+
+def first_numbers(
+    lessons: list[Lesson], head: OnePassHead, hidden: int, is_read: Tensor
+) -> Numbers:
+    """Features become of mean 0 and variance 1; variances begin with those of the draws.
+
+    log variance = outer_bias + slope log(last_variance), slope = 1 where that is known.
+    """
+    features = torch.cat([lesson.given.features for lesson in lessons])
+    log_variance = torch.cat([_log_variances(lesson) for lesson in lessons]).mean(0)
+    center, std = features.mean(0), features.std(0, correction=0)
+    outputs, device = len(log_variance), features.device
+    is_read = torch.cat([is_read.to(device), torch.ones(outputs, dtype=torch.bool, device=device)])
+    varies = is_read & (std > 1e-5 * (1 + center.abs()))
+    scale = torch.where(varies, 1 / std, 0)
+    spread_out = torch.randn(hidden, len(center), device=device) / len(center) ** 0.5
+    answers, knows = 2 * outputs + 1, float(head.knows_variance)
+    return Numbers(
+        center.half().float(),
+        scale,
+        spread_out.to(features.dtype),
+        features.new_zeros(hidden),
+        features.new_zeros(answers, num_known(hidden, len(head.places))),
+        torch.cat([features.new_zeros(1 + outputs), log_variance]),
+        features.new_full((outputs,), knows),
+    )
+
+
+def _log_variances(lesson: Lesson) -> Tensor:
+    """Of draws, beside what the last layer explains."""
+    found = lesson.draws.var(0).clamp_min(_LEAST_VARIANCE).log()
+    last = lesson.given.last_variance
+    return found if last is None else found - last.log()
+
+
+def _is_random(root: nn.Module, places: list[Place]) -> bool:
+    layer = root.get_submodule(places[-1].name)
+    return (
+        isinstance(layer, LinearLayer)
+        and isinstance(layer, nn.Linear)
+        and "weight" in layer.posteriors
+        and layer.posterior("weight").is_random
+    )
+
+
+def _read_by(root: nn.Module, places: list[Place]) -> Tensor:
+    """Which channels the layers read at all: others may be cut off by `shrink`."""
+    parts = [torch.zeros(0, dtype=torch.bool)]
+    for place in places:
+        layer = root.get_submodule(place.name)
+        weight = layer.posterior("weight").expectation() if isinstance(layer, LinearLayer) else None
+        if weight is None or getattr(layer, "transposed", False) or weight.shape[1] != place.width:
+            parts.append(torch.ones(place.width, dtype=torch.bool))
+        else:
+            parts.append((weight != 0).transpose(0, 1).flatten(1).any(1).cpu())
+    return torch.cat(parts)

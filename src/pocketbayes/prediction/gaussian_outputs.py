@@ -1,0 +1,47 @@
+"""Draws of outputs that are Gaussian: always the same ones, spread well."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+_SEED = 20
+_MOST_SOBOL = torch.quasirandom.SobolEngine.MAXDIM
+
+
+def draws_of_gaussian(mean: Tensor, variance: Tensor, num_samples: int) -> Tensor:
+    """(S, N, ...) draws mean + sqrt(variance) z, of outputs (N, C, ...) that are independent.
+
+    z (S, C) is the same for all examples and positions: quasi-random, in pairs z and -z, with
+    variance 1 in each output and, if S allows, no correlation. One draw is the mean.
+    """
+    outputs = mean.shape[1] if mean.dim() > 1 else 1
+    noise = spread_normals(num_samples, outputs).to(mean)
+    shape = (num_samples, 1, *mean.shape[1:2], *(1 for _ in mean.shape[2:]))
+    return torch.addcmul(mean, variance.sqrt(), noise.view(shape))
+
+
+@lru_cache(maxsize=64)
+def spread_normals(number: int, dimensions: int) -> Tensor:
+    """(number, dimensions) standard normal numbers whose sample moments are the exact ones."""
+    half = number // 2
+    if half == 0:
+        return torch.zeros(number, dimensions, dtype=torch.float64)
+    if dimensions <= _MOST_SOBOL:
+        engine = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=_SEED)  # type: ignore[no-untyped-call]
+        uniform = engine.draw(half, dtype=torch.float64)
+        one_side = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
+    else:
+        generator = torch.Generator().manual_seed(_SEED)
+        one_side = torch.randn(half, dimensions, dtype=torch.float64, generator=generator)
+    middle = one_side.new_zeros(number % 2, dimensions)
+    both = torch.cat([one_side, -one_side, middle])
+    return _with_unit_moments(both) if half > dimensions else both / both.std(0)
+
+
+def _with_unit_moments(normals: Tensor) -> Tensor:
+    """The same, mapped so that their sample covariance is 1."""
+    covariance = normals.T @ normals / (len(normals) - 1)
+    values, vectors = torch.linalg.eigh(covariance)
+    found: Tensor = normals @ (vectors * values.rsqrt()) @ vectors.T
+    return found

@@ -1,0 +1,72 @@
+"""Draws of the outputs from one pass of the mean network, by the head that `distill_` taught."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import (
+    Inputs,
+    OnePassHead,
+    explained_failure,
+    head_inputs,
+    head_of,
+    home,
+    like_output,
+    mapped,
+    noting,
+    run,
+    spread,
+)
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
+
+ONE_PASS = "one_pass"
+
+
+def chosen_estimator(model: nn.Module, estimator: str | None) -> str | None:
+    """The estimator as chosen; by itself a model with a head takes one pass."""
+    if estimator is None and head_of(model) is not None:
+        return ONE_PASS
+    return estimator
+
+
+def one_pass_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
+    """(S, N, ...) well-spread draws from the Gaussian that the head gives."""
+    mean, variance = one_pass_gaussian(model, x)
+    return draws_of_gaussian(mean, variance, num_samples)
+
+
+def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the outputs, each in the shape of the output."""
+    head = require_head(model)
+    with noting() as notes, explained_failure(x):
+        output = run(model, mapped(torch.clone, x))
+    root = home(model)
+    ready = head.ready(root)
+    with full_precision(output.device.type):
+        given = head_inputs(root, head, notes, output)
+        if given.features.shape[1] != ready.linear.shape[1]:
+            raise PocketBayesError(
+                f"the one-pass head was taught {ready.linear.shape[1]} features, but there are "
+                f"{given.features.shape[1]}: the model has changed, so call distill_ again"
+            )
+        mean, variance = spread(ready, *given)
+    return like_output(mean, output), like_output(variance, output)
+
+
+def require_head(model: nn.Module) -> OnePassHead:
+    """The model's head, or an error."""
+    head = head_of(model)
+    if head is None:
+        raise PocketBayesError(
+            'estimator="one_pass" needs a head: call distill_(model, loader) first'
+        )
+    return head
+
+
+def full_precision(device: str) -> AbstractContextManager[object]:
+    """Where autocast, which would round a head's numbers, is off."""
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
