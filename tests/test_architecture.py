@@ -12,17 +12,18 @@ TESTS = Path(__file__).parent
 
 # What a room may import; everyone may import errors.
 MAY_IMPORT = {
+    "moments": "",
     "posteriors": "",
     "models": "",
     "sharing": "",
     "data": "posteriors",
     "sparsity": "posteriors",
-    "layers": "posteriors",
+    "layers": "moments posteriors",
     "likelihoods": "layers posteriors",
     "shrinking": "layers models posteriors",
     "methods": "layers posteriors sharing sparsity",
     "codec": "layers likelihoods models posteriors",
-    "prediction": "layers likelihoods posteriors",
+    "prediction": "layers likelihoods moments posteriors",
     "distillation": "layers likelihoods posteriors prediction",
     "training": "codec layers likelihoods methods posteriors prediction",
     "estimators": "codec layers methods models posteriors prediction training",

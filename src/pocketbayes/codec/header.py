@@ -82,6 +82,8 @@ def model_in(description: dict[str, Any]) -> Description:
         "beta": model.get("beta") in (None, 0) or _is_positive(model["beta"]),
         "decay_std": model.get("decay_std") is None or _is_positive(model["decay_std"]),
         "temperature": model.get("temperature") is None or _is_positive(model["temperature"]),
+        "moments_factor": model.get("moments_factor") is None
+        or _is_positive(model["moments_factor"]),
         "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
         "one_pass": model.get("one_pass") is None or _is_one_pass(model["one_pass"]),
     }

@@ -62,6 +62,7 @@ class FileSummary:
         temperature: what `temperature_` found.
         conformal: what `conformal` found: level, threshold, and on how many examples.
         one_pass: what `distill_` taught: where the head reads, and how many draws it learned from.
+        moments_factor: what `calibrate_moments_` found.
         sections: the stored arrays.
     """
 
@@ -88,6 +89,7 @@ class FileSummary:
     temperature: float | None
     conformal: dict[str, Any] | None
     one_pass: dict[str, Any] | None
+    moments_factor: float | None
     sections: tuple[Section, ...]
 
     @property
@@ -136,6 +138,8 @@ class FileSummary:
             taught, places = self.one_pass, len(self.one_pass["places"])
             words = f"learned from {taught['draws']} draws ({taught['estimator']}) of each batch"
             rows.append(("one pass", f"{words}, at {places} layers"))
+        if self.moments_factor is not None:
+            rows.append(("moments factor", f"{self.moments_factor:.3g}"))
         return rows
 
     def __str__(self) -> str:
@@ -214,6 +218,7 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         temperature=model.get("temperature"),
         conformal=model.get("conformal"),
         one_pass=model.get("one_pass"),
+        moments_factor=model.get("moments_factor"),
         sections=_sections(file),
     )
 

@@ -44,7 +44,7 @@ class PredictOptions:
 
     Attributes:
         num_samples: draws per prediction.
-        estimator: how to draw: lrt, weight, flipout, mean or one_pass; default as trained.
+        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
         csv: file to write the predictions to, as CSV.
         skip_bad: leave out images that cannot be read, and name them, instead of failing.
         model: your own network, package.module:factory, if the file cannot name it.

@@ -38,7 +38,7 @@ class ReportOptions(EvaluateOptions):
         ood_root: folder that holds it; else as root.
         model: network of your own as package.module:factory.
         num_samples: draws per prediction.
-        estimator: how to draw: lrt, weight, flipout, mean or one_pass; default as trained.
+        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
         batch_size: examples at a time.
         seed: makes the draws repeat.
         device: auto, cpu or cuda.

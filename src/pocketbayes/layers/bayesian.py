@@ -4,12 +4,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pocketbayes.layers.carried import carried_moments
 from pocketbayes.layers.convolutions import as_convolution
 from pocketbayes.layers.estimators import (
     Conv,
@@ -24,6 +26,7 @@ from pocketbayes.layers.estimators import (
 )
 from pocketbayes.layers.module import BayesianModule, bayesian_class
 from pocketbayes.layers.module import blank as _blank  # noqa: F401  where older pickles look for it
+from pocketbayes.moments import is_carrying
 from pocketbayes.posteriors import (
     Posterior,
     current_drawing,
@@ -130,13 +133,16 @@ class LinearLayer(BayesianModule):
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
         drawing = current_drawing()
-        if drawing is not None:
+        if drawing is not None and not is_carrying():
             drawing.asked.add(self)
             drawing.note_input(input)
         posteriors = [self.posterior(name) for name in self.posteriors]
         if any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)
             estimator = self.estimator_now()
+            if is_carrying():
+                carried = partial(self._carried, common=estimator != "lrt" or not local)
+                return self._with_batch(input, carried, *args, **kwargs)
             if (estimator == "lrt" and local) or (drawing is not None and self._is_local(input)):
                 return self._with_batch(input, self._local, *args, **kwargs)
             if estimator == "flipout" and all(q.is_independent for q in posteriors):
@@ -171,6 +177,14 @@ class LinearLayer(BayesianModule):
 
     def _plain(self, x: Tensor, conv: Conv | None) -> Tensor:
         return linear_operation(x, self.weight, self.bias, conv)  # type: ignore[arg-type]
+
+    def _carried(self, x: Tensor, conv: Conv | None, common: bool) -> Tensor:
+        weights, gate = self._weights(), self.posterior("weight").gate
+        if gate is not None and gate.side == "input":
+            weights, gate = Weights(*self.posterior("weight").moments(), *weights[2:]), None
+        square = remembered(("square", self.posterior("weight")), weights.mean.square)
+        inclusion = None if gate is None else gate.inclusion
+        return carried_moments(x, weights, conv, common, inclusion, square)
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()

@@ -20,7 +20,7 @@ from pocketbayes.layers.reading import attach_head, detach_head, fill_head, head
 NOISE = "noise_log_std"
 # What likelihoods learn beside the weights: one number per target, each on a log scale.
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
-CALIBRATIONS = ("temperature", "conformal")
+CALIBRATIONS = ("temperature", "conformal", "moments_factor")
 _KEY = "_pocketbayes_description"
 _LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "one_pass")
 
@@ -32,7 +32,8 @@ class Description:
     `input_dims` is the number of dimensions of a batch of inputs; `keeps_dropout` says that
     dropout stays on in prediction; `network` is {"name", "options"} of a network of the library.
     `prior` ("learned" or "fixed"), `beta` and `decay_std` say how the posterior came about.
-    `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data.
+    `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data,
+    `moments_factor` is what `calibrate_moments_` did.
     `one_pass` is what `distill_` taught: where the head reads, and from which draws it learned.
     """
 
@@ -49,6 +50,7 @@ class Description:
     temperature: float | None = None
     conformal: dict[str, Any] | None = None
     one_pass: dict[str, Any] | None = None
+    moments_factor: float | None = None
 
     def to_facts(self) -> dict[str, Any]:
         """As plain values; without what files of old do not have, where it is not there."""

@@ -79,14 +79,14 @@ def gated_reparameterisation(
         return local_reparameterisation((x * gates).to(x.dtype), slab, conv)
     mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
     if smooth:
-        chances = _by_channel(inclusion, mean, conv)
+        chances = by_channel(inclusion, mean, conv)
     else:
         chances = _drawn_gates(inclusion, mean, conv, bernoulli)
     mean, variance = included_moments(mean, variance, chances)
     if slab.bias is not None:
-        mean = mean + _by_channel(slab.bias, mean, conv)
+        mean = mean + by_channel(slab.bias, mean, conv)
     if slab.bias_variance is not None:
-        variance = variance + _by_channel(slab.bias_variance, variance, conv)
+        variance = variance + by_channel(slab.bias_variance, variance, conv)
     return as_half(x, add_noise(mean, variance))
 
 
@@ -101,7 +101,7 @@ def _drawn_gates(
     return draw(chances).repeat(1, channels // len(inclusion), *positions)
 
 
-def _by_channel(values: Tensor, x: Tensor, conv: Conv | None) -> Tensor:
+def by_channel(values: Tensor, x: Tensor, conv: Conv | None) -> Tensor:
     """One value per channel, or per channel of each group, in a shape that goes with x."""
     channels = x.shape[-1] if conv is None else x.shape[1]
     every = values.repeat(channels // len(values))

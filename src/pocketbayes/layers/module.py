@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from pocketbayes.moments import Moments, is_carrying
 from pocketbayes.posteriors import Posterior, current_drawing
 
 
@@ -44,12 +45,14 @@ class BayesianModule(nn.Module):
         return wanted if wanted == "mean" else "weight"
 
     def value(self, name: str) -> Tensor:
-        """The parameter as the estimator sees it: a fresh draw, or the mean."""
-        held = self.held_draw()
+        """The parameter as the estimator sees it: a fresh draw, the mean, or its moments."""
+        held, posterior = self.held_draw(), self.posterior(name)
         if held is not None:
             return held[name]
+        if is_carrying() and posterior.is_random:
+            return Moments(*posterior.moments())
         if self.estimator_now() == "mean":
-            return self.posterior(name).expectation()
+            return posterior.expectation()
         return self.drawn(name)
 
     def drawn(self, name: str) -> Tensor:

@@ -7,6 +7,7 @@ from pocketbayes.prediction.faults import fault_in_numbers, require_finite
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
 from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
+from pocketbayes.prediction.moment_calibration import calibrate_moments_
 from pocketbayes.prediction.one_pass import full_precision
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
@@ -25,6 +26,7 @@ __all__ = [
     "Record",
     "ValuePrediction",
     "answered",
+    "calibrate_moments_",
     "conformal",
     "drawing",
     "drawn_alone",

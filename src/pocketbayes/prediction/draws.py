@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import (
-    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
@@ -32,6 +31,7 @@ from pocketbayes.posteriors import (
     repeated_input,
 )
 from pocketbayes.prediction.alone import alone, must_be_alone, seed_of
+from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.habits import Habits, forget_many, habits_of
 
 # Bytes of a layer's input in all rows and draws that are run at once. Beyond this a CPU gains
@@ -46,9 +46,11 @@ def drawing(
 ) -> Iterator[None]:
     """Where the model draws as it predicts, in this thread; afterwards its mode is as it was.
 
-    What goes by one pass of the mean network draws nothing.
+    What goes by one pass of the mean network draws nothing; moments are by the layers' own
+    estimators, and what they need of the weights is made once.
     """
-    estimator = estimator if estimator is None or estimator in ESTIMATORS else "mean"
+    keeps = repeated_input() if estimator == MOMENTS else nullcontext()
+    estimator = {ONE_PASS: "mean", MOMENTS: None}.get(estimator or "", estimator)
     seed, keeps_dropout = seed_of(generator), describe(model).keeps_dropout
     with (
         torch.inference_mode(False),
@@ -56,6 +58,7 @@ def drawing(
         evaluation_mode(model, keeps_dropout),
         small_products(model),
         Drawing(estimator, seed, keeps_dropout).here(),
+        keeps,
     ):
         yield
 

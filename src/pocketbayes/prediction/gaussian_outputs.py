@@ -5,6 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+MOMENTS, ONE_PASS = "moments", "one_pass"  # the estimators that give Gaussian outputs
 _SEED = 20
 _MOST_SOBOL = torch.quasirandom.SobolEngine.MAXDIM
 
@@ -29,14 +30,20 @@ def spread_normals(number: int, dimensions: int) -> Tensor:
         return torch.zeros(number, dimensions, dtype=torch.float64)
     if dimensions <= _MOST_SOBOL:
         engine = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=_SEED)  # type: ignore[no-untyped-call]
-        uniform = engine.draw(half, dtype=torch.float64)
-        one_side = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
+        one_side = _stratified(engine.draw(half, dtype=torch.float64) - 0.5)
     else:
         generator = torch.Generator().manual_seed(_SEED)
         one_side = torch.randn(half, dimensions, dtype=torch.float64, generator=generator)
     middle = one_side.new_zeros(number % 2, dimensions)
     both = torch.cat([one_side, -one_side, middle])
     return _with_unit_moments(both) if half > dimensions else both / both.std(0)
+
+
+def _stratified(signed: Tensor) -> Tensor:
+    """Normals with these signs, whose sizes are n equally likely ones, in the order of these."""
+    ranks = signed.abs().argsort(0).argsort(0)
+    sizes: Tensor = torch.special.ndtri((ranks + 0.5) / (2 * len(signed)) + 0.5)
+    return sizes * signed.sign()
 
 
 def _with_unit_moments(normals: Tensor) -> Tensor:

@@ -19,9 +19,7 @@ from pocketbayes.layers import (
     run,
     spread,
 )
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
-
-ONE_PASS = "one_pass"
+from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
 
 
 def chosen_estimator(model: nn.Module, estimator: str | None) -> str | None:

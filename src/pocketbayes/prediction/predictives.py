@@ -6,14 +6,11 @@ from torch import Tensor, nn
 
 from pocketbayes.layers import ESTIMATORS, Inputs, estimator_of, named_posteriors
 from pocketbayes.prediction.draws import draws_of, networks_to_run
-from pocketbayes.prediction.one_pass import (
-    ONE_PASS,
-    chosen_estimator,
-    one_pass_draws,
-    require_head,
-)
+from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
+from pocketbayes.prediction.moment_outputs import moment_draws
+from pocketbayes.prediction.one_pass import chosen_estimator, one_pass_draws, require_head
 
-PREDICTIVES = (*ESTIMATORS, ONE_PASS)
+PREDICTIVES = (*ESTIMATORS, MOMENTS, ONE_PASS)
 
 
 def drawn_by(
@@ -23,6 +20,8 @@ def drawn_by(
     if estimator == ONE_PASS:
         require_head(model)
         return lambda x: one_pass_draws(model, x, num_samples)
+    if estimator == MOMENTS:
+        return lambda x: moment_draws(model, x, num_samples)
     passes = networks_to_run(model, num_samples, estimator)
     return lambda x: draws_of(passes, x)
 
