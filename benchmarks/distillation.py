@@ -20,7 +20,7 @@ from corruptions import file_facts, made_worse, opened
 from record import append_result
 
 import pocketbayes as pb
-from pocketbayes.data import CORRUPTIONS, ImageSet, MemoryLoader, open_dataset
+from pocketbayes.data import CORRUPTIONS, ImageSet, MemoryLoader
 from pocketbayes.layers.bayesian import estimator_of
 from pocketbayes.layers.description import describe
 
@@ -44,15 +44,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--severities", type=int, nargs="+", default=[2, 5])
     made.add_argument("--cutout", action="store_true", help="blank a square of training images")
     made.add_argument("--limit", type=int, help="images per set, for a dry run")
-    made.set_defaults(crop_digits=False, validation=False, no_ood=False)
+    made.add_argument("--validation", action="store_true", help="on 5,000 training images")
+    made.set_defaults(crop_digits=False, no_ood=False)
     return made
 
 
 def main() -> None:
     a = parser().parse_args()
     sets = open_sets(a)
-    test = open_dataset(a.data, "test", a.root)
-    test = test.subset(range(len(test))[: a.limit]).to(sets.device)
+    test = sets.test.dataset
     for path in a.files:
         for seed in a.seeds:
             model = opened(path, sets.device)

@@ -8,7 +8,7 @@ from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.distillation.lessons import budget_of, hidden_units
-from pocketbayes.layers import head_of, tensors_at
+from pocketbayes.layers import describe, head_of, tensors_at
 from pocketbayes.models import build_network
 from pocketbayes.models.vit import VisionTransformer
 
@@ -144,3 +144,23 @@ def test_positions_have_features_of_their_own():
     same = torch.isclose(before, after, rtol=1e-4, atol=1e-7)
     assert same[:, [0, 1, 3, 4, 5, 6]].all()
     assert not same[:, 2].any()
+
+
+def test_a_compiled_network_takes_the_same_pass():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    model = pb.bayesianize_(net, std_init=0.3, estimator="weight")
+    x, y = torch.randn(32, 4), torch.randint(3, (32,))
+    pb.distill_(model, [(x, y)], epochs=2)
+    compiled = torch.compile(model, backend="eager")
+    assert pb.predict(compiled, x).estimator == "one_pass"
+    torch.testing.assert_close(pb.predict(compiled, x).probs, pb.predict(model, x).probs)
+
+
+def test_distilling_keeps_the_factor_of_moments():
+    model = pb.bayesianize_(nn.Linear(4, 3), std_init=0.3)
+    x, y = torch.randn(32, 4), torch.randint(3, (32,))
+    pb.calibrate_moments_(model, x)
+    factor = describe(model).moments_factor
+    pb.distill_(model, [(x, y)], epochs=1)
+    assert describe(model).moments_factor == factor is not None

@@ -100,7 +100,7 @@ def distill_(
     except BaseException:
         set_head(model, *before)
         raise
-    forget_calibration(model)
+    forget_calibration(model, ("temperature", "conformal"))  # other predictions than by one pass
     return model
 
 

@@ -5,7 +5,7 @@ The description lives on the root module and travels in its `state_dict` as one 
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -143,9 +143,9 @@ def set_description(model: nn.Module, description: Description) -> None:
     home(model)._pocketbayes = description  # type: ignore[assignment]
 
 
-def forget_calibration(model: nn.Module) -> None:
+def forget_calibration(model: nn.Module, names: Sequence[str] = CALIBRATIONS) -> None:
     """Drops what was calibrated on held-out data, since predictions are about to change."""
-    known = [name for name in CALIBRATIONS if getattr(describe(model), name) is not None]
+    known = [name for name in names if getattr(describe(model), name) is not None]
     if known:
         update_description(model, **dict.fromkeys(known))
         warnings.warn(
