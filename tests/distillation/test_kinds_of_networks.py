@@ -101,7 +101,7 @@ def test_a_network_of_this_kind_learns_and_predicts(kind):
     assert taught.probs.shape == drawn.probs.shape
     assert taught.entropy.isfinite().all()
     assert 0.2 < taught.epistemic.mean() / drawn.epistemic.mean() < 5
-    assert (taught.probs - drawn.probs).abs().sum(1).mean() < 0.1
+    assert (taught.probs - drawn.probs).abs().sum(1).mean() < 0.15
 
 
 def test_stages_of_a_residual_network_are_its_places():

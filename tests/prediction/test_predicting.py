@@ -9,7 +9,7 @@ from torch.distributions import Normal
 
 import pocketbayes as pb
 from pocketbayes.layers.description import add_noise_parameter, update_description
-from pocketbayes.prediction import draws, draws_of, predicting
+from pocketbayes.prediction import draws, draws_of, predictives
 
 
 def classifier(std=0.3, **options) -> nn.Module:
@@ -122,7 +122,7 @@ def batches_of(model, x, most=8 << 20):
         return draws_of(passes, x)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predicting, "draws_of", noted)
+        patch.setattr(predictives, "draws_of", noted)
         patch.setattr(draws, "_AT_ONCE", {"cpu": most})
         pb.predict(model, x, num_samples=1)
     return seen
