@@ -11,7 +11,7 @@ from torch import nn
 import pocketbayes as pb
 from pocketbayes.codec.header import model_in
 from pocketbayes.errors import FormatError
-from pocketbayes.layers import describe, head_of, tensors_at
+from pocketbayes.layers import describe, forget_head, head_of, tensors_at
 from pocketbayes.models import build_network
 
 OPTIONS = {"input_shape": (6,), "num_outputs": 3, "hidden": (16, 12)}
@@ -192,3 +192,22 @@ def test_an_ensemble_has_no_head(tmp_path):
     assert pb.predict(pb.load(tmp_path / "two.pocket"), inputs()).estimator == "weight"
     with pytest.raises(pb.PocketBayesError, match="ensemble"):
         pb.distill_(whole, [inputs()])
+
+
+def test_a_state_without_its_head_has_none():
+    model = distilled()
+    state = {k: v for k, v in model.state_dict().items() if "one_pass_" not in k}
+    plain = pb.bayesianize_(build_network("mlp", **OPTIONS))
+    plain.load_state_dict(state, strict=False)
+    assert head_of(plain) is None
+    assert describe(plain).one_pass is None
+
+
+def test_a_head_whose_place_is_gone_can_be_dropped():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    model = pb.distill_(pb.bayesianize_(net, std_init=0.1), [torch.randn(32, 6)], 1)
+    del model[2]
+    with pytest.warns(UserWarning, match="head was dropped"):
+        forget_head(model)
+    assert head_of(model) is None

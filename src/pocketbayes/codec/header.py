@@ -83,7 +83,7 @@ def model_in(description: dict[str, Any]) -> Description:
         "decay_std": model.get("decay_std") is None or _is_positive(model["decay_std"]),
         "temperature": model.get("temperature") is None or _is_positive(model["temperature"]),
         "moments_factor": model.get("moments_factor") is None
-        or _is_positive(model["moments_factor"]),
+        or (_is_positive(model["moments_factor"]) and 1e-6 <= model["moments_factor"] <= 1e6),
         "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
         "one_pass": model.get("one_pass") is None or _is_one_pass(model["one_pass"]),
     }
@@ -131,12 +131,16 @@ def _is_one_pass(found: Any) -> bool:
     )
 
 
+_MOST_AXIS = 3  # of the examples, in the input of a layer
+
+
 def _is_place(place: Any) -> bool:
     return (
         isinstance(place, list)
         and len(place) == 3
         and isinstance(place[0], str)
-        and (place[1] == 0 or _is_count(place[1]))
+        and type(place[1]) is int
+        and 0 <= place[1] <= _MOST_AXIS
         and _is_count(place[2])
     )
 

@@ -257,7 +257,10 @@ def _read_head(
         return
     keys = {name: f"{prefix}{PREFIX}{name}" for name in OnePassHead.names}
     found = {name: state[key] for name, key in keys.items() if key in state}
-    if len(found) == len(keys):
-        device = next(module.parameters()).device
-        attach_head(module, OnePassHead.from_facts(description.one_pass))
-        fill_head(module, {n: torch.empty_like(t, device=device) for n, t in found.items()})
+    if len(found) < len(keys):
+        detach_head(module)
+        update_description(module, one_pass=None)
+        return
+    device = next(module.parameters()).device
+    attach_head(module, OnePassHead.from_facts(description.one_pass))
+    fill_head(module, {n: torch.empty_like(t, device=device) for n, t in found.items()})

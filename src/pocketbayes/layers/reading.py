@@ -59,9 +59,9 @@ def attach_head(root: nn.Module, head: OnePassHead) -> None:
 
 def detach_head(root: nn.Module) -> None:
     """Takes the head away, if there is one, with its hooks and buffers."""
-    head = root.__dict__.pop(_KEY, None)
-    for place in () if head is None else head.places:
-        hooks = root.get_submodule(place.name)._forward_pre_hooks
+    root.__dict__.pop(_KEY, None)
+    for module in root.modules():  # a place may have been taken out of the network since
+        hooks = module._forward_pre_hooks
         for key in [key for key, hook in hooks.items() if isinstance(hook, Note)]:
             del hooks[key]
     for name in OnePassHead.names:
