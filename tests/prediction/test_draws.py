@@ -65,7 +65,7 @@ def test_draws_at_once_have_the_law_of_independent_ones(name, estimator, monkeyp
     """
     model, x = made(name, 2)
     together = drawn(model, x, 1000, estimator).flatten(1).double()
-    assert habits_of(model, x, Drawing(estimator)).takes_many
+    assert habits_of(model, x, Drawing(estimator), 2).takes_many
     monkeypatch.setattr(draws, "habits_of", lambda *_: Habits(is_alone=False))
     apart = drawn(model, x, 1000, estimator, seed=1).flatten(1).double()
     centred = [d - d.mean(0) for d in (together, apart)]
@@ -116,8 +116,8 @@ def test_as_many_at_once_as_have_bounded_bytes(monkeypatch):
 
     monkeypatch.setattr(Drawing, "at_once", counted)
     drawn(model, x, 10, "lrt")
-    assert counts == [2, 10]  # the first finds out whether it can be
-    largest = 2 * 3 * 6 * 6 * 4  # the input of the second convolution, for two rows
+    assert counts == [10]
+    largest = 2 * 3 * 6 * 6 * 4  # the output of the first convolution, for two rows
     monkeypatch.setattr(draws, "_AT_ONCE", {"cpu": 4 * largest})
     counts.clear()
     assert drawn(model, x, 10, "lrt").shape == (10, 2, 3)
@@ -164,7 +164,7 @@ class Mixing(nn.Module):
 def test_what_cannot_run_at_once_runs_one_by_one(kind):
     model, x = pb.bayesianize_(kind(), std_init=0.3), torch.randn(5, 4)
     first = drawn(model, x, 6, "lrt")
-    assert not habits_of(model, x, Drawing("lrt")).takes_many
+    assert not habits_of(model, x, Drawing("lrt"), 2).takes_many
     assert torch.equal(first, drawn(model, x, 6, "lrt"))
     if kind is Remembering:
         assert model.seen.shape == (5, 3)

@@ -9,7 +9,7 @@ from torch.distributions import Normal
 
 import pocketbayes as pb
 from pocketbayes.layers.description import add_noise_parameter, update_description
-from pocketbayes.prediction import draws, draws_of, predictives
+from pocketbayes.prediction.inputs import examples_at_once
 
 
 def classifier(std=0.3, **options) -> nn.Module:
@@ -114,30 +114,35 @@ def test_shapes_single_examples_and_iterators():
     assert pb.predict(model, x, batch_size=2).probs.shape == (7, 3)
 
 
-def batches_of(model, x, most=8 << 20):
+def batches_of(net, x):
     seen = []
-
-    def noted(passes, x):
-        seen.append(len(x))
-        return draws_of(passes, x)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictives, "draws_of", noted)
-        patch.setattr(draws, "_AT_ONCE", {"cpu": most})
-        pb.predict(model, x, num_samples=1)
+    net.register_forward_pre_hook(lambda net, x: seen.append(len(x[0])))
+    pb.predict(pb.bayesianize_(net), x, num_samples=1)
     return seen
 
 
-def test_as_many_examples_at_a_time_as_have_bounded_bytes():
-    flat = pb.bayesianize_(nn.Sequential(nn.Flatten(), nn.Linear(1024, 2)))
+def test_small_examples_are_taken_more_at_a_time():
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(1024, 2))
     assert batches_of(flat, torch.zeros(1030, 1, 32, 32)) == [1024, 6]
-    assert batches_of(flat, torch.zeros(300, 1, 32, 32), 100 * 4096) == [100, 100, 100]
-    assert batches_of(flat, torch.zeros(20, 1, 32, 32), 4096) == [16, 4]
-    wide = pb.bayesianize_(nn.Sequential(nn.Linear(2, 512), nn.Linear(512, 2)))
-    assert batches_of(wide, torch.zeros(60, 2), 50 * 2048) == [50, 10]
-    hooked = pb.bayesianize_(nn.Linear(2, 3))
-    hooked.register_forward_hook(lambda *_: None)
-    assert batches_of(hooked, torch.zeros(300, 2)) == [256, 44]
+    larger = nn.Sequential(nn.Flatten(), nn.Linear(1025, 2))
+    assert batches_of(larger, torch.zeros(300, 1025)) == [256, 44]
+    assert batches_of(nn.Linear(2, 4097), torch.zeros(300, 2)) == [256, 44]
+    images = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1024, 2))
+    assert batches_of(images, torch.zeros(300, 1, 32, 32)) == [256, 44]
+    words = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(4, 2))
+    assert batches_of(words, torch.zeros(300, 1, dtype=torch.long)) == [256, 44]
+
+
+@pytest.mark.parametrize(
+    ("shape", "on_gpu", "on_cpu"), [((3, 32, 32), 1024, 256), ((4, 32, 33), 256, 256)]
+)
+def test_a_gpu_takes_more_images_at_a_time(shape, on_gpu, on_cpu):
+    images = pb.bayesianize_(nn.Sequential(nn.Conv2d(shape[0], 1, 1), nn.Flatten()))
+    x = torch.zeros(2, *shape)
+    assert examples_at_once(images, x, torch.device("cuda")) == on_gpu
+    assert examples_at_once(images, x, torch.device("cpu")) == on_cpu
+    wide = pb.bayesianize_(nn.Linear(2, 4097))
+    assert examples_at_once(wide, torch.zeros(2, 2), torch.device("cuda")) == 256
 
 
 def test_a_single_image():

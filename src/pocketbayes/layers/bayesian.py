@@ -130,12 +130,18 @@ class LinearLayer(BayesianModule):
         """Any."""
         return wanted
 
+    def draws_weights(self, one_row: bool) -> bool:
+        """By local reparameterisation it does not."""
+        is_local = isinstance(self, nn.Linear) and one_row and self._is_normal
+        return self.estimator_now() in ("weight", "flipout") and not is_local
+
+    @property
+    def _is_normal(self) -> bool:
+        return all(self.posterior(name).is_normal for name in self.posteriors)
+
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
         drawing = current_drawing()
-        if drawing is not None and not is_carrying():
-            drawing.asked.add(self)
-            drawing.note_input(input)
         posteriors = [self.posterior(name) for name in self.posteriors]
         if any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)
@@ -161,7 +167,7 @@ class LinearLayer(BayesianModule):
             self.estimator_now() == "weight"
             and isinstance(self, nn.Linear)
             and x.numel() == x.shape[-1]
-            and all(self.posterior(name).is_normal for name in self.posteriors)
+            and self._is_normal
         )
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
@@ -188,7 +194,7 @@ class LinearLayer(BayesianModule):
 
     def _flipout(self, x: Tensor, conv: Conv | None) -> Tensor:
         mean = self.posterior("weight").expectation()
-        deviation = self.drawn("weight") - mean
+        deviation = self.posterior("weight").sample() - mean
         return flipout(x, mean, deviation, self.bias, conv)  # type: ignore[arg-type]
 
     def _weights(self) -> Weights:

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import cache
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -35,26 +36,46 @@ def restored_mode(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluation_mode(model: nn.Module, keeps_dropout: bool = False) -> Iterator[None]:
-    """Inside, every module is in evaluation mode; the last thread to leave brings back the old one.
+    """Inside, the model is in evaluation mode; the last thread to leave brings back the old one.
 
-    A model that is in evaluation mode already is not written to. With kept dropout some thread may
-    have switched a module on for a while, which another one must not take for the old mode.
+    A model that is in evaluation mode already is not written to, unless some module has a `train`
+    or `eval` of its own, which may do anything. With kept dropout some thread may have switched a
+    module on for a while, which another one must not take for the old mode.
     """
     with _LOCK:
-        changed = [m for m in model.modules() if keeps_dropout or m.training or m in _predicting]
+        modules = list(model.modules())
+        has_own = any(map(_has_own_mode, modules))
+        changed = modules if has_own or keeps_dropout else [m for m in modules if _is_on(m)]
+        fresh = [module for module in changed if module not in _predicting]
         for module in changed:
-            if module in _predicting:
-                threads, before = _predicting[module]
-                _predicting[module] = threads + 1, before
-            else:
-                _predicting[module] = 1, module.training
+            threads, before = _predicting.get(module, (0, module.training))
+            _predicting[module] = threads + 1, before
+        if has_own and len(fresh) == len(modules):
+            model.eval()
+        elif not has_own:
+            for module in fresh:
                 module.training = False
     try:
         yield
     finally:
-        with _LOCK:
-            for module in changed:
-                _leave(module)
+        if changed:
+            with _LOCK:
+                for module in changed:
+                    _leave(module)
+
+
+def _is_on(module: nn.Module) -> bool:
+    return module.training or module in _predicting
+
+
+def _has_own_mode(module: nn.Module) -> bool:
+    own = module.__dict__
+    return _is_own_mode(type(module)) or "train" in own or "eval" in own  # type: ignore[arg-type]
+
+
+@cache
+def _is_own_mode(kind: type[nn.Module]) -> bool:
+    return kind.train is not nn.Module.train or kind.eval is not nn.Module.eval
 
 
 def _leave(module: nn.Module) -> None:

@@ -36,13 +36,16 @@ class BayesianModule(nn.Module):
         drawing = current_drawing()
         if drawing is None:
             return self.estimator
-        drawing.asked.add(self)
         wanted = drawing.estimator
         return self.estimator if wanted is None else self.estimator_for(wanted)
 
     def estimator_for(self, wanted: str) -> str:
         """The one that stands for it in a layer that can only sample weights."""
         return wanted if wanted == "mean" else "weight"
+
+    def draws_weights(self, one_row: bool) -> bool:
+        """Whether a pass draws all weights, by the estimator of now."""
+        return self.estimator_now() != "mean"
 
     def value(self, name: str) -> Tensor:
         """The parameter as the estimator sees it: a fresh draw, the mean, or its moments."""
@@ -53,14 +56,7 @@ class BayesianModule(nn.Module):
             return Moments(*posterior.moments())
         if self.estimator_now() == "mean":
             return posterior.expectation()
-        return self.drawn(name)
-
-    def drawn(self, name: str) -> Tensor:
-        """A draw of the parameter."""
-        made, drawing = self.posterior(name).sample(), current_drawing()
-        if drawing is not None:
-            drawing.note_weight(made)
-        return made
+        return self.posterior(name).sample()
 
     def held_draw(self) -> dict[str, Tensor] | None:
         """What every read gives inside of `one_draw`."""

@@ -9,9 +9,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
 # Held by whoever seeds torch's default generators for a while, or takes a number of them.
 DEFAULT_GENERATORS = threading.RLock()
+_SWITCH = threading.Lock()
+_silent = 0  # threads that want no warnings
 _current: ContextVar["Drawing | None"] = ContextVar("drawing", default=None)
 
 
@@ -31,8 +34,7 @@ class Drawing:
         self.estimator, self.keeps_dropout = estimator, keeps_dropout
         self.held: dict[Hashable, dict[str, Tensor]] = {}  # draws that last for a layer's forward
         self.passes: dict[Hashable, Any] = {}  # draws that last for a pass of the network
-        self.asked: set[Hashable] = set()
-        self.largest_input, self.largest_weight = 0, 0  # bytes, of a layer in one draw
+        self.repeats = seed is not None  # it was given, not drawn
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
         self._numbers: np.random.Generator | None = None
         self._parts = 0
@@ -86,7 +88,9 @@ class Drawing:
         if self._at_once is None:
             return make(tuple(shape))
         count, level = self._at_once
-        return torch._C._functorch._add_batch_dim(make((count, *shape)), 0, level)
+        with temporarily_pop_interpreter_stack():  # which would refuse to draw
+            made = make((count, *shape))
+        return torch._C._functorch._add_batch_dim(made, 0, level)
 
     def one_by_one(self, function: Callable[..., Tensor], *values: Tensor | None) -> Tensor:
         """The function of values of which some differ from draw to draw, one draw after another.
@@ -116,7 +120,7 @@ class Drawing:
     def at_once(self, count: int, run: Callable[[], Tensor]) -> Tensor:
         """(count, ...) results of `run`, of which each has draws of its own.
 
-        What `run` computes of no draw is computed once.
+        What `run` computes of no draw is computed once. An error if it draws by itself.
         """
 
         def of_one(_: Tensor) -> Tensor:
@@ -126,17 +130,9 @@ class Drawing:
             finally:
                 self._at_once = None
 
-        # "same" concerns numbers that are not drawn here, of which there are none to be.
-        found: Tensor = torch.func.vmap(of_one, randomness="same")(torch.empty(count))
+        with _without_warnings():  # "error": numbers that are not drawn here would all be the same
+            found: Tensor = torch.func.vmap(of_one, randomness="error")(torch.empty(count))
         return found
-
-    def note_input(self, x: Tensor) -> None:
-        """Keeps in mind how large an input of a layer is."""
-        self.largest_input = max(self.largest_input, x.numel() * x.element_size())
-
-    def note_weight(self, weight: Tensor) -> None:
-        """The same of a weight that is drawn."""
-        self.largest_weight = max(self.largest_weight, weight.numel() * weight.element_size())
 
     @contextmanager
     def here(self) -> Iterator[Self]:
@@ -191,3 +187,26 @@ def _level() -> int:
     level = torch._C._functorch.maybe_current_level()
     assert level is not None
     return int(level)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Inside, torch does not warn that an operation runs draw by draw.
+
+    The switch is for all threads, and torch does not say how it stands: it begins as on.
+    """
+    global _silent
+    with _SWITCH:
+        _silent += 1
+        _warn(False)
+    try:
+        yield
+    finally:
+        with _SWITCH:
+            _silent -= 1
+            if _silent == 0:
+                _warn(True)
+
+
+def _warn(whether: bool) -> None:
+    torch._C._functorch._set_vmap_fallback_warning_enabled(whether)  # type: ignore[attr-defined]

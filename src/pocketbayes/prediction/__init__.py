@@ -1,5 +1,6 @@
 """Predictions with uncertainty, what they hold, and how good they are."""
 
+from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
 from pocketbayes.prediction.draws import drawing, drawn_alone, draws_of, networks_to_run
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
@@ -34,6 +35,7 @@ __all__ = [
     "draws_of_gaussian",
     "evaluate",
     "fault_in_numbers",
+    "fetched",
     "float_dtype",
     "full_precision",
     "input_batches",

@@ -1,7 +1,9 @@
 """Networks that draw from torch's default generators themselves: one prediction at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -12,16 +14,19 @@ from pocketbayes.layers import Note, drawing_by, dropout_modules, restored_mode
 from pocketbayes.posteriors import (
     DEFAULT_GENERATORS,
     Drawing,
+    current_drawing,
     isolated_randomness,
+    mixed_seed,
     no_drawing,
     passes_of,
     seed_everything,
 )
 
+Batch = TypeVar("Batch")
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def must_be_alone(network: nn.Module) -> bool:
+def must_be_alone(modules: Iterable[nn.Module]) -> bool:
     """Whether what a prediction sets has to be written into the network.
 
     Compiled code and wrappers for several devices do not see what a thread draws by, and hooks may
@@ -33,7 +38,7 @@ def must_be_alone(network: nn.Module) -> bool:
         or module._compiled_call_impl is not None
         or "_orig_mod" in module._modules
         or isinstance(module, _WRAPPERS)
-        for module in network.modules()
+        for module in modules
     )
 
 
@@ -70,6 +75,28 @@ def seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[
         with isolated_randomness(device):
             seed_everything(seed, device)
             yield
+
+
+def fetched(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """The batches of a loader, of which shuffling and augmentation repeat if the prediction does.
+
+    Where the prediction of this thread has a seed of its own, the default generators are forked
+    and seeded by it and the batch's number for as long as a batch is fetched.
+    """
+    drawing = current_drawing()
+    if drawing is None or not drawing.repeats:
+        yield from batches
+        return
+    waiting: Iterator[Batch] | None = None
+    for number in count():
+        with DEFAULT_GENERATORS, isolated_randomness(device):
+            seed_everything(mixed_seed(drawing.seed, number), device)
+            waiting = iter(batches) if waiting is None else waiting
+            try:
+                batch = next(waiting)
+            except StopIteration:
+                return
+        yield batch
 
 
 def seed_of(generator: torch.Generator | None) -> int | None:

@@ -16,6 +16,7 @@ from pocketbayes.likelihoods import (
     likelihood_of,
     matched_target,
 )
+from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import (
     Conformal,
     best_temperature,
@@ -80,7 +81,7 @@ def temperature_(
     with drawing(model, estimator, generator):
         draws_for = drawn_by(model, num_samples, estimator)
         device = next(model.parameters()).device
-        for batch in loader:
+        for batch in fetched(loader, device):
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
             draws = draws_for(moved(x, device))

@@ -30,14 +30,14 @@ from pocketbayes.posteriors import (
     joint_draws,
     repeated_input,
 )
-from pocketbayes.prediction.alone import alone, must_be_alone, seed_of
+from pocketbayes.prediction.alone import alone, seed_of
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
-from pocketbayes.prediction.habits import Habits, forget_many, habits_of
+from pocketbayes.prediction.habits import Habits, habits_of, keep, without_many
+from pocketbayes.prediction.leftovers import mend_kept
 
-# Bytes of a layer's input in all rows and draws that are run at once. Beyond this a CPU gains
-# nothing, and memory is asked of the system again and again.
-_AT_ONCE = {"cpu": 8 << 20, "cuda": 256 << 20}
-_FEWEST_ROWS, _USUAL_ROWS, _MOST_ROWS = 16, 256, 1024
+# Bytes that the largest tensor of a pass has in all rows and draws that are run at once. Beyond
+# this a CPU gains nothing, and memory is asked of the system again and again.
+_AT_ONCE = {"cpu": 4 << 20, "cuda": 256 << 20}
 
 
 @contextmanager
@@ -99,53 +99,33 @@ def draws_of(passes: list[nn.Module], x: Inputs) -> Tensor:
 
 def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Sequence[Tensor]:
     """So many outputs of one network."""
-    habits = _habits(network, x, drawing)
-    if habits.is_alone:
-        with alone(network, drawing):
-            return _one_by_one(network, count, x)
+    habits = habits_of(network, x, drawing, count)
     at_once = _how_many_at_once(network, count, habits, x)
     if at_once > 1:
+        is_alone = False
         try:
-            return _many_at_once(network, count, x, drawing, at_once)
-        except Exception:
-            drawing = drawing.again()
-    with drawing.here():
+            found = _many_at_once(network, count, x, drawing, at_once)
+        except Exception as error:
+            found, is_alone = None, "randomness" in str(error)  # it draws by itself
+        keeps_some = habits.has_own_code and mend_kept(network)
+        if found is not None and not keeps_some:
+            return found
+        drawing, habits = drawing.again(), without_many(habits, is_alone or keeps_some)
+    with alone(network, drawing) if habits.is_alone else drawing.here():
         found = _one_by_one(network, count, x)
     if at_once > 1:
-        forget_many(network, x, drawing)
+        keep(network, habits)
     return found
 
 
 def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs) -> int:
     """As many of these draws as have a bounded number of bytes, in equal parts."""
-    if not habits.takes_many:
+    if count == 1 or habits.is_alone or not habits.takes_many:
         return 1
-    most = _bytes_at_once(network)
-    each = max(1, habits.input_bytes * num_examples(x), habits.weight_bytes)
-    parts = math.ceil(count / max(1, most // each))
+    kind = next(network.parameters()).device.type
+    each = max(1, habits.example_bytes * num_examples(x), habits.weight_bytes)
+    parts = math.ceil(count / max(1, _AT_ONCE.get(kind, _AT_ONCE["cpu"]) // each))
     return math.ceil(count / parts)
-
-
-def rows_at_once(network: nn.Module, x: Inputs) -> int:
-    """As many examples as have a bounded number of bytes; 256 where that number is not known."""
-    whole = current_drawing()
-    assert whole is not None
-    if num_examples(x) <= _FEWEST_ROWS:
-        return _FEWEST_ROWS
-    habits = _habits(network, x, whole)
-    if not habits.input_bytes:
-        return _USUAL_ROWS
-    return min(_MOST_ROWS, max(_FEWEST_ROWS, _bytes_at_once(network) // habits.input_bytes))
-
-
-def _bytes_at_once(network: nn.Module) -> int:
-    return _AT_ONCE.get(next(network.parameters()).device.type, _AT_ONCE["cpu"])
-
-
-def _habits(network: nn.Module, x: Inputs, drawing: Drawing) -> Habits:
-    if drawing.keeps_dropout or must_be_alone(network):
-        return Habits(is_alone=True)
-    return habits_of(network, x, drawing)
 
 
 def _many_at_once(

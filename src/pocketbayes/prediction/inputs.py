@@ -11,6 +11,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import (
     Inputs,
     describe,
+    named_posteriors,
     named_tensors,
     num_dims,
     num_examples,
@@ -74,6 +75,22 @@ def whole_inputs(x: object, dtype: torch.dtype) -> Inputs | None:
     if isinstance(x, tuple) and x and all(isinstance(part, Tensor | np.ndarray) for part in x):
         return _inputs(x, "the input", dtype)
     return None
+
+
+def examples_at_once(model: nn.Module, x: object, device: torch.device) -> int:
+    """256, or 1,024 where these take little memory: small inputs, no wide layer.
+
+    On a CPU no convolution either. On a GPU fewer would wait for the launches of small kernels.
+    """
+    on_gpu = device.type == "cuda"
+    is_small = (
+        isinstance(x, Tensor)
+        and x.is_floating_point()
+        and x.numel() <= (4096 if on_gpu else 1024) * (len(x) if x.dim() else 1)
+        and all(max(q.shape, default=1) <= 4096 for _, q in named_posteriors(model))
+        and (on_gpu or not any(isinstance(m, nn.modules.conv._ConvNd) for m in model.modules()))
+    )
+    return 1024 if is_small else 256
 
 
 def lacks_batch(model: nn.Module, x: Inputs) -> bool:

@@ -13,17 +13,18 @@ from pocketbayes.layers import (
     bayesian_modules,
     describe,
     mapped,
-    members_of,
     moved,
     named_tensors,
     num_examples,
     require_module,
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
+from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import drawing, rows_at_once
+from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
+    examples_at_once,
     float_dtype,
     input_batches,
     lacks_batch,
@@ -67,7 +68,8 @@ def predict(
             is its target.
         num_samples: draws to average over.
         generator: makes the draws reproducible: equal models, inputs and batch sizes give equal
-            predictions. It is advanced by one number.
+            predictions, also where a loader shuffles or augments by the global generators. It is
+            advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
             "mean" (the mean network alone), or "one_pass" (what `distill_` taught: the network
             runs once); None: one pass if taught, else the one the model was trained with. On
@@ -76,8 +78,9 @@ def predict(
             always the same; `calibrate_moments_` brings them nearer to draws of the network.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
-        batch_size: examples at a time, when `x` is no loader; None: 16 to 1,024, so that no layer
-            reads more than 8 MB at once, on a CUDA device 256 MB.
+        batch_size: examples at a time, when `x` is no loader; None: 256, or 1,024 small ones: of
+            at most 4,096 numbers on a CUDA device, elsewhere of at most 1,024 and in a network
+            without convolutions; never with integers or layers wider than 4,096.
         keep_samples: also return every sample's probabilities.
         likelihood: one of those of `fit`; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
@@ -150,9 +153,7 @@ def _batches(
         assert whole is not None
         return [mapped(lambda tensor: tensor.unsqueeze(0), whole)]
     if whole is None:
-        return input_batches(x, 1, float_dtype(model))
+        return fetched(input_batches(x, 1, float_dtype(model)), next(model.parameters()).device)
     if size is None:
-        device = next(model.parameters()).device
-        first = mapped(lambda tensor: tensor[:17].to(device), whole)
-        size = rows_at_once(members_of(model)[0], first)
+        size = examples_at_once(model, whole, next(model.parameters()).device)
     return input_batches(whole, size, float_dtype(model))
