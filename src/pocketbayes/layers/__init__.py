@@ -80,6 +80,12 @@ from pocketbayes.layers.reading import (
     output_rows,
 )
 from pocketbayes.layers.selection import library_type
+from pocketbayes.layers.walking import (
+    first_parameter,
+    has_posteriors,
+    has_random_weights,
+    modules_of,
+)
 
 __all__ = [
     "ESTIMATORS",
@@ -111,10 +117,13 @@ __all__ = [
     "estimator_of",
     "evaluation_mode",
     "explained_failure",
+    "first_parameter",
     "folded",
     "forget_calibration",
     "forget_head",
     "has_description",
+    "has_posteriors",
+    "has_random_weights",
     "head_inputs",
     "head_of",
     "home",
@@ -125,6 +134,7 @@ __all__ = [
     "like_output",
     "mapped",
     "members_of",
+    "modules_of",
     "moved",
     "named_posteriors",
     "named_tensors",

@@ -137,15 +137,14 @@ class LinearLayer(BayesianModule):
 
     @property
     def _is_normal(self) -> bool:
-        return all(self.posterior(name).is_normal for name in self.posteriors)
+        return all(q.is_normal for q in self.posteriors_by_name().values())
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
-        drawing = current_drawing()
-        posteriors = [self.posterior(name) for name in self.posteriors]
-        if any(q.is_random for q in posteriors):
+        drawing, estimator = current_drawing(), self.estimator_now()
+        posteriors = self.posteriors_by_name().values()
+        if (estimator != "mean" or is_carrying()) and any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)
-            estimator = self.estimator_now()
             if is_carrying():
                 carried = partial(self._carried, common=estimator != "lrt" or not local)
                 return self._with_batch(input, carried, *args, **kwargs)
@@ -200,7 +199,7 @@ class LinearLayer(BayesianModule):
     def _weights(self) -> Weights:
         """Moments of weight and bias; of a weight behind a gate, those while it is open."""
         mean, variance = self.posterior("weight").slab()
-        if "bias" in self.posteriors:
+        if "bias" in self.posteriors_by_name():
             return Weights(mean, variance, *self.posterior("bias").moments())
         return Weights(mean, variance, self.bias, None)  # type: ignore[arg-type]
 

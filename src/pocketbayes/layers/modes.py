@@ -8,6 +8,8 @@ from functools import cache
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from pocketbayes.layers.walking import modules_of
+
 # Beside these, attention and recurrent layers drop inside their own forward.
 _WITH_DROPOUT = (nn.MultiheadAttention, nn.RNNBase)
 _LOCK = threading.Lock()
@@ -35,15 +37,18 @@ def restored_mode(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def evaluation_mode(model: nn.Module, keeps_dropout: bool = False) -> Iterator[None]:
+def evaluation_mode(
+    model: nn.Module, keeps_dropout: bool = False, modules: list[nn.Module] | None = None
+) -> Iterator[None]:
     """Inside, the model is in evaluation mode; the last thread to leave brings back the old one.
 
     A model that is in evaluation mode already is not written to, unless some module has a `train`
     or `eval` of its own, which may do anything. With kept dropout some thread may have switched a
-    module on for a while, which another one must not take for the old mode.
+    module on for a while, which another one must not take for the old mode. `modules` are those of
+    the model, where they are known.
     """
+    modules = modules_of(model) if modules is None else modules
     with _LOCK:
-        modules = list(model.modules())
         has_own = any(map(_has_own_mode, modules))
         changed = modules if has_own or keeps_dropout else [m for m in modules if _is_on(m)]
         fresh = [module for module in changed if module not in _predicting]

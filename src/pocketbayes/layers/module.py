@@ -29,7 +29,11 @@ class BayesianModule(nn.Module):
 
     def posterior(self, name: str) -> Posterior:
         """The posterior of the parameter `name`."""
-        return self.posteriors[name]  # type: ignore[return-value]
+        return self.posteriors_by_name()[name]
+
+    def posteriors_by_name(self) -> dict[str, Posterior]:
+        """All of them; `self.posteriors` takes torch ten times as long."""
+        return self._modules["posteriors"]._modules  # type: ignore[union-attr, return-value]
 
     def estimator_now(self) -> str:
         """The estimator of the prediction that runs in this thread; else the layer's own."""

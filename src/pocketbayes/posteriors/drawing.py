@@ -34,6 +34,7 @@ class Drawing:
         self.estimator, self.keeps_dropout = estimator, keeps_dropout
         self.held: dict[Hashable, dict[str, Tensor]] = {}  # draws that last for a layer's forward
         self.passes: dict[Hashable, Any] = {}  # draws that last for a pass of the network
+        self.modules: dict[Hashable, list[Any]] = {}  # of networks, which last for a prediction
         self.repeats = seed is not None  # it was given, not drawn
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
         self._numbers: np.random.Generator | None = None
@@ -67,12 +68,19 @@ class Drawing:
     def part(self) -> Self:
         """A drawing of its own for the next part of the prediction."""
         self._parts += 1
-        seed = (self.seed + self._parts * 0x9E3779B97F4A7C15) % 2**64  # numpy mixes it
-        return type(self)(self.estimator, seed, self.keeps_dropout)
+        if self._seed is None and self.estimator == "mean":  # which will hardly want a number
+            part = type(self)(self.estimator, None, self.keeps_dropout)
+        else:
+            seed = (self.seed + self._parts * 0x9E3779B97F4A7C15) % 2**64  # numpy mixes it
+            part = type(self)(self.estimator, seed, self.keeps_dropout)
+        part.modules = self.modules
+        return part
 
     def again(self) -> Self:
         """A drawing that gives the same numbers as this one did."""
-        return type(self)(self.estimator, self.seed, self.keeps_dropout)
+        same = type(self)(self.estimator, self.seed, self.keeps_dropout)
+        same.modules = self.modules
+        return same
 
     def begin_pass(self) -> None:
         """Forgets what was drawn for the last pass."""

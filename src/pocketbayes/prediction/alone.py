@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import Note, drawing_by, dropout_modules, restored_mode
+from pocketbayes.layers import Note, drawing_by, dropout_modules, first_parameter, restored_mode
 from pocketbayes.posteriors import (
     DEFAULT_GENERATORS,
     Drawing,
@@ -27,19 +27,26 @@ _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def must_be_alone(modules: Iterable[nn.Module]) -> bool:
-    """Whether what a prediction sets has to be written into the network.
+    """Whether what a prediction sets has to be written into the network of these modules.
 
-    Compiled code and wrappers for several devices do not see what a thread draws by, and hooks may
-    do anything.
+    Compiled code and wrappers for several devices do not see what a thread draws by, hooks may do
+    anything, and what is in training mode by an `eval` of its own may draw.
     """
-    return bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks) or any(
-        module._forward_hooks
-        or any(not isinstance(hook, Note) for hook in module._forward_pre_hooks.values())
-        or module._compiled_call_impl is not None
-        or "_orig_mod" in module._modules
-        or isinstance(module, _WRAPPERS)
-        for module in modules
-    )
+    if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+        return True
+    for module in modules:
+        if (
+            module.training
+            or module._forward_hooks
+            or module._compiled_call_impl is not None
+            or isinstance(module, _WRAPPERS)
+            or "_orig_mod" in module._modules
+        ):
+            return True
+        before = module._forward_pre_hooks
+        if before and not all(isinstance(hook, Note) for hook in before.values()):
+            return True
+    return False
 
 
 @contextmanager
@@ -48,7 +55,7 @@ def alone(network: nn.Module, drawing: Drawing) -> Iterator[None]:
 
     Afterwards the network and the default generators are as they were.
     """
-    device = next(network.parameters()).device
+    device = first_parameter(network).device
     with (
         DEFAULT_GENERATORS,
         no_drawing(),

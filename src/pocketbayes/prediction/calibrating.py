@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
-from pocketbayes.layers import moved, named_tensors, require_module, update_description
+from pocketbayes.layers import (
+    first_parameter,
+    moved,
+    named_tensors,
+    require_module,
+    update_description,
+)
 from pocketbayes.likelihoods import (
     Likelihood,
     ValueLikelihood,
@@ -80,7 +86,7 @@ def temperature_(
     estimator = chosen_estimator(model, estimator)
     with drawing(model, estimator, generator):
         draws_for = drawn_by(model, num_samples, estimator)
-        device = next(model.parameters()).device
+        device = first_parameter(model).device
         for batch in fetched(loader, device):
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")

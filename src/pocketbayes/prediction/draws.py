@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,11 @@ from pocketbayes.layers import (
     describe,
     evaluation_mode,
     explained_failure,
+    first_parameter,
+    has_random_weights,
     mapped,
     members_of,
-    named_posteriors,
+    modules_of,
     num_examples,
     run,
     small_products,
@@ -35,9 +38,17 @@ from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.habits import Habits, habits_of, keep, without_many
 from pocketbayes.prediction.leftovers import mend_kept
 
-# Bytes that the largest tensor of a pass has in all rows and draws that are run at once. Beyond
-# this a CPU gains nothing, and memory is asked of the system again and again.
-_AT_ONCE = {"cpu": 4 << 20, "cuda": 256 << 20}
+
+class _Limits(NamedTuple):
+    """Of what is run at once: bytes of the largest tensor, and rows of all draws."""
+
+    bytes: int
+    rows: int
+
+
+# A CPU gains nothing beyond: more memory is asked of the system again and again. With no more rows
+# than one draw of a usual batch has, no more memory is taken than for that.
+_AT_ONCE = {"cpu": _Limits(4 << 20, 256), "cuda": _Limits(64 << 20, 1 << 16)}
 
 
 @contextmanager
@@ -51,13 +62,15 @@ def drawing(
     """
     keeps = repeated_input() if estimator == MOMENTS else nullcontext()
     estimator = {ONE_PASS: "mean", MOMENTS: None}.get(estimator or "", estimator)
-    seed, keeps_dropout = seed_of(generator), describe(model).keeps_dropout
+    keeps_dropout = describe(model).keeps_dropout
+    made, modules = Drawing(estimator, seed_of(generator), keeps_dropout), modules_of(model)
+    made.modules[model] = modules
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        evaluation_mode(model, keeps_dropout),
-        small_products(model),
-        Drawing(estimator, seed, keeps_dropout).here(),
+        evaluation_mode(model, keeps_dropout, modules),
+        small_products(model, modules),
+        made.here(),
         keeps,
     ):
         yield
@@ -78,8 +91,8 @@ def drawn_alone(
 def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
     """The network to run for each draw; members of an ensemble take turns, all equally often."""
     members = members_of(model)
-    random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    if estimator == "mean" or not (random or describe(model).keeps_dropout):
+    is_random = estimator != "mean" and (has_random_weights(model) or describe(model).keeps_dropout)
+    if not is_random:
         return members
     return members * math.ceil(num_samples / len(members))
 
@@ -122,9 +135,10 @@ def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs)
     """As many of these draws as have a bounded number of bytes, in equal parts."""
     if count == 1 or habits.is_alone or not habits.takes_many:
         return 1
-    kind = next(network.parameters()).device.type
-    each = max(1, habits.example_bytes * num_examples(x), habits.weight_bytes)
-    parts = math.ceil(count / max(1, _AT_ONCE.get(kind, _AT_ONCE["cpu"]) // each))
+    limits = _AT_ONCE.get(first_parameter(network).device.type, _AT_ONCE["cpu"])
+    rows = num_examples(x)
+    each = max(1, habits.example_bytes * rows, habits.weight_bytes)
+    parts = math.ceil(count / max(1, min(limits.bytes // each, limits.rows // rows)))
     return math.ceil(count / parts)
 
 
@@ -144,7 +158,7 @@ def _many_at_once(
 def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Sequence[Tensor]:
     outputs, repeated = list[Tensor](), _Repeated(x)
     with repeated_input(*tensors_of(repeated.x)):
-        with_passes = _with_passes(network, x)
+        with_passes = [] if count == 1 and current_drawing() else _with_passes(network, x)
         for _ in range(count):
             for drawn in with_passes:
                 drawn.begin_pass()

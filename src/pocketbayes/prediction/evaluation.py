@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import named_tensors, num_examples
+from pocketbayes.layers import first_parameter, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of
 from pocketbayes.prediction import metrics
 from pocketbayes.prediction.faults import require_finite
@@ -150,7 +150,7 @@ def answered(
         predictions.append(
             predict(model, x, num_samples, batch_size=num_examples(x), single=False, **options)
         )
-        targets.append(y.to(next(model.parameters()).device))
+        targets.append(y.to(first_parameter(model).device))
     if not predictions:
         raise DataError("the loader is empty: it yielded no batch to evaluate")
     outside = None

@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pocketbayes.layers import BayesianModule, Inputs, mapped, num_examples, run, tensors_of
+from pocketbayes.layers import (
+    BayesianModule,
+    Inputs,
+    mapped,
+    modules_of,
+    num_examples,
+    run,
+    tensors_of,
+)
 from pocketbayes.posteriors import Drawing
 from pocketbayes.prediction.alone import must_be_alone
 from pocketbayes.prediction.own_code import OwnCode, own_code_of
@@ -51,8 +59,8 @@ ALONE, SIMPLE = Habits(is_alone=True), Habits(is_alone=False)
 
 def habits_of(network: nn.Module, x: Inputs, drawing: Drawing, count: int) -> Habits:
     """How the network may be run on x for so many draws."""
-    modules = list(network.modules())
-    if drawing.keeps_dropout or must_be_alone(modules) or any(m.training for m in modules):
+    modules = drawing.modules.get(network) or modules_of(network)
+    if drawing.keeps_dropout or must_be_alone(modules):
         return ALONE
     code = own_code_of(modules)
     if code is not None and not code.is_pure:
@@ -132,7 +140,7 @@ def _weight_bytes(network: nn.Module, x: Inputs, drawing: Drawing) -> int:
     with drawing.here():
         sizes = (
             module.posterior(name).shape.numel() * module.posterior(name).prior_std.element_size()
-            for module in network.modules()
+            for module in modules_of(network)
             if isinstance(module, BayesianModule) and module.draws_weights(num_examples(x) == 1)
             for name in module.posteriors
         )
@@ -149,6 +157,8 @@ class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation."""
         found = func(*args, **(kwargs or {}))
+        if func.is_view:  # of a weight, for instance
+            return found
         for leaf in (found,) if isinstance(found, Tensor) else tree_leaves(found):
             if isinstance(leaf, Tensor):
                 self.note(leaf)

@@ -11,6 +11,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import (
     Inputs,
     describe,
+    first_parameter,
     named_posteriors,
     named_tensors,
     num_dims,
@@ -23,6 +24,9 @@ TARGETS = ("labels", "label", "target", "targets", "y")
 
 def float_dtype(model: nn.Module) -> torch.dtype:
     """What NumPy's floats become, most of which are doubles that nobody chose."""
+    first = first_parameter(model).dtype
+    if first.is_floating_point:
+        return first
     floats = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
 
@@ -82,6 +86,8 @@ def examples_at_once(model: nn.Module, x: object, device: torch.device) -> int:
 
     On a CPU no convolution either. On a GPU fewer would wait for the launches of small kernels.
     """
+    if isinstance(x, Tensor) and x.dim() and len(x) <= 256:
+        return 256
     on_gpu = device.type == "cuda"
     is_small = (
         isinstance(x, Tensor)

@@ -7,7 +7,15 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import Inputs, describe, explained_failure, mapped, members_of, run
+from pocketbayes.layers import (
+    Inputs,
+    describe,
+    explained_failure,
+    first_parameter,
+    mapped,
+    members_of,
+    run,
+)
 from pocketbayes.moments import Moments, carrying
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone
@@ -28,7 +36,7 @@ def moment_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
 
 def output_moments_of(network: nn.Module, x: Inputs) -> tuple[Tensor, Tensor | None]:
     """Mean and variance of every output, in float32 at least; None: nothing is random."""
-    device = next(network.parameters()).device.type
+    device = first_parameter(network).device.type
     keeps_dropout, drawing = describe(network).keeps_dropout, current_drawing()
     x = mapped(_as_random if keeps_dropout else torch.clone, x)
     with ExitStack() as stack:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import (
     Inputs,
-    bayesian_modules,
     describe,
+    first_parameter,
+    has_posteriors,
     mapped,
     moved,
     named_tensors,
@@ -108,9 +109,9 @@ def predict(
     chosen = likelihood_of(model, likelihood)
     if estimator is not None:
         require_choice(estimator, "estimator", PREDICTIVES)
-    if not any(True for _ in bayesian_modules(model)):
+    if not has_posteriors(model):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    device, dtype = next(model.parameters()).device, float_dtype(model)
+    device, dtype = first_parameter(model).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     known, parts = describe(model), list[Prediction]()
@@ -153,7 +154,7 @@ def _batches(
         assert whole is not None
         return [mapped(lambda tensor: tensor.unsqueeze(0), whole)]
     if whole is None:
-        return fetched(input_batches(x, 1, float_dtype(model)), next(model.parameters()).device)
+        return fetched(input_batches(x, 1, float_dtype(model)), first_parameter(model).device)
     if size is None:
-        size = examples_at_once(model, whole, next(model.parameters()).device)
+        size = examples_at_once(model, whole, first_parameter(model).device)
     return input_batches(whole, size, float_dtype(model))

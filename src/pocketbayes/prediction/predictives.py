@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from pocketbayes.layers import ESTIMATORS, Inputs, estimator_of, named_posteriors
+from pocketbayes.layers import ESTIMATORS, Inputs, estimator_of, has_random_weights
 from pocketbayes.prediction.draws import draws_of, networks_to_run
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.moment_outputs import moment_draws
@@ -29,5 +29,4 @@ def drawn_by(
 def predictive_of(model: nn.Module, chosen: str | None) -> str:
     """How draws are made, as chosen or by itself; "none" if no weight is random."""
     chosen = chosen_estimator(model, chosen)
-    random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    return chosen or (estimator_of(model) if random else "none")
+    return chosen or (estimator_of(model) if has_random_weights(model) else "none")

@@ -45,6 +45,8 @@ def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPr
             'needs (batch, classes, ...). Is this a regression? Then likelihood="gaussian"'
         )
     samples = draws.softmax(2)
+    if len(draws) == 1:
+        return _certain(samples, keep_samples)
     probs = samples.mean(0) if average == "probs" else draws.mean(0).softmax(1)
     entropy = torch.special.entr(probs).sum(1)
     aleatoric = torch.special.entr(samples).sum(2).mean(0)
@@ -56,6 +58,21 @@ def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPr
         aleatoric=aleatoric,
         epistemic=_epistemic(entropy, aleatoric, len(draws), average),
         variance=unbiased_variance(samples),
+    )
+
+
+def _certain(samples: Tensor, keep_samples: bool) -> ClassPrediction:
+    """From the probabilities of one draw."""
+    probs = samples[0]
+    entropy = torch.special.entr(probs).sum(1)
+    return ClassPrediction(
+        num_samples=1,
+        samples=samples if keep_samples else None,
+        probs=probs.clone() if keep_samples else probs,
+        entropy=entropy,
+        aleatoric=entropy.clone(),
+        epistemic=torch.zeros_like(entropy),
+        variance=torch.zeros_like(probs),
     )
 
 
@@ -115,6 +132,8 @@ def _binary_entropy(probs: Tensor) -> Tensor:
 
 def joined(parts: list[Prediction], single: bool) -> Prediction:
     """One prediction from those of the batches; for a single example, without batch dimension."""
+    if len(parts) == 1 and not single:
+        return parts[0]
     kind, found = type(parts[0]), dict[str, Any]()
     for name in (field.name for field in fields(kind)):
         values = [getattr(part, name) for part in parts]
@@ -133,6 +152,6 @@ def _joined_values(values: list[Any], dim: int, single: bool) -> Any:
         whole = type(first).joined(values, dim)
         return whole.mapped(lambda tensor: tensor.squeeze(dim)) if single else whole
     if isinstance(first, Tensor):
-        together = torch.cat(values, dim)
+        together = first if len(values) == 1 else torch.cat(values, dim)
         return together.squeeze(dim) if single else together
     return first
