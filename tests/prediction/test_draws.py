@@ -118,10 +118,14 @@ def test_as_many_at_once_as_have_bounded_bytes(monkeypatch):
     drawn(model, x, 10, "lrt")
     assert counts == [10]
     largest = 2 * 3 * 6 * 6 * 4  # the output of the first convolution, for two rows
-    monkeypatch.setattr(draws, "_AT_ONCE", {"cpu": 4 * largest})
+    monkeypatch.setattr(draws, "_AT_ONCE", {"cpu": draws._Limits(4 * largest, 256)})
     counts.clear()
     assert drawn(model, x, 10, "lrt").shape == (10, 2, 3)
     assert counts == [4, 4, 2]
+    monkeypatch.setattr(draws, "_AT_ONCE", {"cpu": draws._Limits(100 * largest, 10)})
+    counts.clear()
+    drawn(model, x, 10, "lrt")
+    assert counts == [5, 5]
 
 
 class Branching(nn.Module):

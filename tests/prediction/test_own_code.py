@@ -419,5 +419,6 @@ def test_the_largest_tensor_bounds_what_is_run_at_once(estimator, monkeypatch):
     model, x = pb.bayesianize_(net), torch.randn(2, 1, 4)
     found = habits.habits_of(model.eval(), x, Drawing(estimator), 30)
     assert found.example_bytes == 4 * 50 * 4
-    monkeypatch.setattr(draws, "_AT_ONCE", {"cpu": 10 * 2 * found.example_bytes})
+    limits = draws._Limits(10 * 2 * found.example_bytes, 256)
+    monkeypatch.setattr(draws, "_AT_ONCE", {"cpu": limits})
     assert draws._how_many_at_once(model, 30, found, x) == 10

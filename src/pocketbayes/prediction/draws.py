@@ -1,7 +1,7 @@
 """Draws of a network's output: which network runs, how often, how many at once."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -103,15 +103,19 @@ def draws_of(passes: list[nn.Module], x: Inputs) -> Tensor:
     assert whole is not None, "draws are made inside of `drawing`"
     with explained_failure(x):
         found = {
-            network: iter(_outputs(network, passes.count(network), x, whole.part()))
+            network: _outputs(network, passes.count(network), x, whole.part())
             for network in dict.fromkeys(passes)
         }
-    draws = torch.stack([next(found[network]) for network in passes])
+    if len(found) == 1:
+        draws = found[passes[0]]
+    else:
+        one_by_one = {network: iter(outputs) for network, outputs in found.items()}
+        draws = torch.stack([next(one_by_one[network]) for network in passes])
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
 
 
-def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Sequence[Tensor]:
-    """So many outputs of one network."""
+def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Tensor:
+    """So many outputs of one network, (count, N, ...)."""
     habits = habits_of(network, x, drawing, count)
     at_once = _how_many_at_once(network, count, habits, x)
     if at_once > 1:
@@ -144,18 +148,18 @@ def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs)
 
 def _many_at_once(
     network: nn.Module, count: int, x: Inputs, drawing: Drawing, at_once: int
-) -> Sequence[Tensor]:
+) -> Tensor:
     outputs, repeated = list[Tensor](), _Repeated(x)
     with drawing.here(), repeated_input(*tensors_of(repeated.x)):
         for first in range(0, count, at_once):
             drawing.begin_pass()
             number = min(at_once, count - first)
-            outputs += drawing.at_once(number, lambda: run(network, repeated.x)).unbind()
+            outputs.append(drawing.at_once(number, lambda: run(network, repeated.x)))
             repeated.mend()
-    return outputs
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Sequence[Tensor]:
+def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Tensor:
     outputs, repeated = list[Tensor](), _Repeated(x)
     with repeated_input(*tensors_of(repeated.x)):
         with_passes = [] if count == 1 and current_drawing() else _with_passes(network, x)
@@ -164,7 +168,7 @@ def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Sequence[Tensor]:
                 drawn.begin_pass()
             outputs.append(run(network, repeated.x))
             repeated.mend()
-    return outputs
+    return outputs[0].unsqueeze(0) if count == 1 else torch.stack(outputs)
 
 
 class _Repeated:

@@ -58,7 +58,8 @@ def predict(
     Many draws are made in one pass where that is faster. The model's mode and parameters are left
     as they were, also after an error; so are the global random generators if `generator` is given.
     Several threads may predict with one model at once: each gets what it would get alone. Models
-    that keep dropout, draw numbers by themselves, have hooks or are compiled do so one at a time.
+    that keep dropout, have hooks or are compiled do so one at a time, one draw after another; so
+    do those whose own code may draw numbers, or keeps something, as far as can be read in it.
 
     Args:
         model: a Bayesian model, trained or not.
@@ -155,6 +156,6 @@ def _batches(
         return [mapped(lambda tensor: tensor.unsqueeze(0), whole)]
     if whole is None:
         return fetched(input_batches(x, 1, float_dtype(model)), first_parameter(model).device)
-    if size is None:
+    if size is None and num_examples(whole) > 256:
         size = examples_at_once(model, whole, first_parameter(model).device)
-    return input_batches(whole, size, float_dtype(model))
+    return input_batches(whole, size or 256, float_dtype(model))
