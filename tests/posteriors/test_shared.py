@@ -318,7 +318,8 @@ def test_predictions_draw_the_network_as_often_as_asked(draw, monkeypatch):
     passes, x = [], torch.randn(3, 8)
     whole = JointDraw._drawn
     monkeypatch.setattr(JointDraw, "_drawn", lambda self: passes.append(1) or whole(self))
-    monkeypatch.setattr(prediction_draws, "_AT_ONCE", {"cpu": 1})  # so one after another
+    limits = prediction_draws._Limits(1, 1)  # so one after another
+    monkeypatch.setattr(prediction_draws, "_AT_ONCE", {"cpu": limits})
     model = network(draw)
     pb.predict(model, x, 7, likelihood="categorical", estimator="weight")
     assert len(passes) == 7

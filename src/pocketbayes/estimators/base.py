@@ -26,7 +26,7 @@ from pocketbayes.layers import bayesianize_, describe, update_description
 from pocketbayes.methods import Method
 from pocketbayes.models import ScaledMLP, build_network
 from pocketbayes.posteriors import isolated_randomness
-from pocketbayes.prediction import Prediction, predict
+from pocketbayes.prediction import Prediction, one_after_another, predict
 from pocketbayes.training import fit, suitable_batch_size
 
 NETWORK = "scaled_mlp"
@@ -145,7 +145,7 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         for part in torch.split(torch.tensor(X), _ROWS_AT_ONCE):
             part = part if len(part) > 1 else part.repeat(2, 1)
             generator = torch.Generator().manual_seed(self._seed)
-            with _ONE_AT_A_TIME:
+            with _ONE_AT_A_TIME, one_after_another():
                 found = predict(
                     model, part, self.num_samples, generator, estimator="weight", single=False
                 )

@@ -2,7 +2,13 @@
 
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
-from pocketbayes.prediction.draws import drawing, drawn_alone, draws_of, networks_to_run
+from pocketbayes.prediction.draws import (
+    drawing,
+    drawn_alone,
+    draws_of,
+    networks_to_run,
+    one_after_another,
+)
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers, require_finite
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
@@ -40,6 +46,7 @@ __all__ = [
     "full_precision",
     "input_batches",
     "networks_to_run",
+    "one_after_another",
     "predict",
     "record_of",
     "require_finite",

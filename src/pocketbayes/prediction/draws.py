@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -49,6 +50,19 @@ class _Limits(NamedTuple):
 # A CPU gains nothing beyond: more memory is asked of the system again and again. With no more rows
 # than one draw of a usual batch has, no more memory is taken than for that.
 _AT_ONCE = {"cpu": _Limits(4 << 20, 256), "cuda": _Limits(64 << 20, 1 << 16)}
+
+
+_one_at_a_time: ContextVar[bool] = ContextVar("one at a time", default=False)
+
+
+@contextmanager
+def one_after_another() -> Iterator[None]:
+    """Inside, draws of weights do not depend on how many rows there are, if these are several."""
+    token = _one_at_a_time.set(True)
+    try:
+        yield
+    finally:
+        _one_at_a_time.reset(token)
 
 
 @contextmanager
@@ -137,7 +151,7 @@ def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Ten
 
 def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs) -> int:
     """As many of these draws as have a bounded number of bytes, in equal parts."""
-    if count == 1 or habits.is_alone or not habits.takes_many:
+    if count == 1 or habits.is_alone or not habits.takes_many or _one_at_a_time.get():
         return 1
     limits = _AT_ONCE.get(first_parameter(network).device.type, _AT_ONCE["cpu"])
     rows = num_examples(x)
