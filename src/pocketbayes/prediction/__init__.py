@@ -2,6 +2,7 @@
 
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
+from pocketbayes.prediction.doubts import why_unsure
 from pocketbayes.prediction.draws import (
     drawing,
     drawn_alone,
@@ -22,7 +23,6 @@ from pocketbayes.prediction.predictions import (
     LabelPrediction,
     Prediction,
     ValuePrediction,
-    why_unsure,
 )
 
 __all__ = [

@@ -38,7 +38,7 @@ from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
-from pocketbayes.prediction.predictives import PREDICTIVES, drawn_by
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn
 from pocketbayes.prediction.scoring import countable
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -85,12 +85,11 @@ def temperature_(
     total: Tensor | None = None
     estimator = chosen_estimator(model, estimator)
     with drawing(model, estimator, generator):
-        draws_for = drawn_by(model, num_samples, estimator)
         device = first_parameter(model).device
         for batch in fetched(loader, device):
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
-            draws = draws_for(moved(x, device))
+            draws = drawn(model, moved(x, device), num_samples, estimator)
             losses = _losses(draws, y.to(device), chosen, learned_for(model, chosen, draws))
             total = losses if total is None else total + losses
     if total is None:
@@ -141,6 +140,7 @@ def conformal(
         >>> predict(model, x).prediction_set  # (N, classes), True for the classes in the set
     """
     require_module(model)
+    require_count(num_samples, "num_samples")
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     answers = answered(

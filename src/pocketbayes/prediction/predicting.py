@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +33,9 @@ from pocketbayes.prediction.inputs import (
 )
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
-from pocketbayes.prediction.predictives import PREDICTIVES, drawn_by, predictive_of
-from pocketbayes.prediction.summaries import joined, summarised
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn, is_drawn, predictive_of
+from pocketbayes.prediction.settling import AUTO, require_draws, settled, until_settled
+from pocketbayes.prediction.summaries import in_order, joined, summarised
 
 AVERAGES = ("probs", "logits")
 
@@ -42,7 +43,7 @@ AVERAGES = ("probs", "logits")
 def predict(
     model: nn.Module,
     x: Any,
-    num_samples: int = 30,
+    num_samples: int | Literal["auto"] = 30,
     generator: torch.Generator | None = None,
     estimator: str | None = None,
     average: str = "probs",
@@ -68,7 +69,9 @@ def predict(
             is a tensor or NumPy array, a tuple of those (the inputs of `forward` in their order)
             or a dict (by name); what a loader yields is as in `fit`, so there the last of a tuple
             is its target.
-        num_samples: draws to average over.
+        num_samples: draws to average over. "auto": 30, and twice as many, up to 960, for those
+            examples of a batch whose class and entropy, or mean and std, are not settled by then
+            (docs/metrics.md); `.samples_used` says how many. Each row must be predicted by itself.
         generator: makes the draws reproducible: equal models, inputs and batch sizes give equal
             predictions, also where a loader shuffles or augments by the global generators. It is
             advanced by one number.
@@ -103,39 +106,77 @@ def predict(
         >>> unsure = pred.epistemic > 0.1
     """
     require_module(model)
-    require_count(num_samples, "num_samples")
+    first = require_draws(num_samples)
     if batch_size is not None:
         require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
-    chosen = likelihood_of(model, likelihood)
     if estimator is not None:
         require_choice(estimator, "estimator", PREDICTIVES)
     if not has_posteriors(model):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
+    tell = _Teller(model, likelihood, average, keep_samples)
     device, dtype = first_parameter(model).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
-    known, parts = describe(model), list[Prediction]()
+    known, parts, rows = tell.known, list[Prediction](), 0
     estimator = chosen_estimator(model, estimator)
-    rows = 0
     with drawing(model, estimator, generator):
-        draws_for = drawn_by(model, num_samples, estimator)
+        settles = num_samples == AUTO and is_drawn(model, estimator)
         for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)
             rows += num_examples(batch)
-            draws = draws_for(moved(batch, device))
-            if not parts:
-                if likelihood is None and known.likelihood is None:
-                    _require_classes(draws)
-                learned = learned_for(model, chosen, draws)
-            parts.append(
-                summarised(chosen, draws, learned, known.temperature, average, keep_samples)
-            )
+            on_device = moved(batch, device)
+            if settles:
+                parts.append(_settled(model, on_device, estimator, tell))
+            else:
+                parts.append(tell(drawn(model, on_device, first, estimator)))
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
     by = predictive_of(model, estimator)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
+
+
+class _Teller:
+    """Tells a prediction from draws of one model."""
+
+    def __init__(
+        self, model: nn.Module, likelihood: str | None, average: str, keep_samples: bool
+    ) -> None:
+        self.known, self._model = describe(model), model
+        self._chosen, self._average, self._keeps = (
+            likelihood_of(model, likelihood),
+            average,
+            keep_samples,
+        )
+        self._is_said = likelihood is not None or self.known.likelihood is not None
+        self._learned: dict[str, Tensor] | None = None
+
+    def __call__(self, draws: Tensor) -> Prediction:
+        """Of a batch."""
+        learned = self._learned_for(draws)
+        return summarised(
+            self._chosen, draws, learned, self.known.temperature, self._average, self._keeps
+        )
+
+    def is_settled(self, draws: Tensor) -> Tensor:
+        """For which rows of the batch the draws are enough."""
+        return settled(self._chosen, draws, self._learned_for(draws), self.known.temperature)
+
+    def _learned_for(self, draws: Tensor) -> dict[str, Tensor]:
+        if self._learned is None:
+            if not self._is_said:
+                _require_classes(draws)
+            self._learned = learned_for(self._model, self._chosen, draws)
+        return self._learned
+
+
+def _settled(model: nn.Module, x: Inputs, estimator: str | None, tell: _Teller) -> Prediction:
+    """The prediction of a batch, by as many draws of each row as it needs."""
+    by_number = until_settled(
+        x, lambda some, number: drawn(model, some, number, estimator), tell.is_settled
+    )
+    return in_order([tell(draws) for _, draws in by_number], [rows for rows, _ in by_number])
 
 
 def _require_classes(draws: Tensor) -> None:

@@ -1,29 +1,30 @@
 """Every way to predict: by draws of the network, or by one pass and a Gaussian of its outputs."""
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from pocketbayes.layers import ESTIMATORS, Inputs, estimator_of, has_random_weights
 from pocketbayes.prediction.draws import draws_of, networks_to_run
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.moment_outputs import moment_draws
-from pocketbayes.prediction.one_pass import chosen_estimator, one_pass_draws, require_head
+from pocketbayes.prediction.one_pass import chosen_estimator, one_pass_draws
 
 PREDICTIVES = (*ESTIMATORS, MOMENTS, ONE_PASS)
 
 
-def drawn_by(
-    model: nn.Module, num_samples: int, estimator: str | None
-) -> Callable[[Inputs], Tensor]:
-    """How (S, N, ...) outputs are made of a batch; to be called inside of `drawing`."""
+def drawn(model: nn.Module, x: Inputs, num_samples: int, estimator: str | None) -> Tensor:
+    """(S, N, ...) outputs; to be called inside of `drawing`."""
     if estimator == ONE_PASS:
-        require_head(model)
-        return lambda x: one_pass_draws(model, x, num_samples)
+        return one_pass_draws(model, x, num_samples)
     if estimator == MOMENTS:
-        return lambda x: moment_draws(model, x, num_samples)
-    passes = networks_to_run(model, num_samples, estimator)
-    return lambda x: draws_of(passes, x)
+        return moment_draws(model, x, num_samples)
+    return draws_of(networks_to_run(model, num_samples, estimator), x)
+
+
+def is_drawn(model: nn.Module, estimator: str | None) -> bool:
+    """Whether more draws tell more."""
+    if estimator in (ONE_PASS, MOMENTS):
+        return False
+    return len(networks_to_run(model, 1, estimator)) < len(networks_to_run(model, 1000, estimator))
 
 
 def predictive_of(model: nn.Module, chosen: str | None) -> str:
