@@ -139,6 +139,16 @@ def test_evaluate(work, quick):
     assert f"{100 * result['accuracy']:.2f} %" in table
 
 
+def test_as_many_draws_as_needed(work, quick):
+    found = json.loads(quick("evaluate", "run", "--num-samples", "auto", "--json").stdout)
+    assert found["num_samples"] in (30, 60, 120, 240, 480, 960)
+    words = ["predict", "run", "digit0.png", "--num-samples", "auto", "--json"]
+    assert quick(*words).stdout == quick(*words).stdout
+    assert "whole number or auto" in quick("evaluate", "run", "--num-samples", "all", code=2).stderr
+    train = ["train", "--data", "digits", "--model", "mlp", "--num-samples", "auto", "--out", "no"]
+    assert "num-samples must be" in quick(*train, code=2).stderr
+
+
 def test_evaluate_on_other_classes_points_to_ood(work, quick):
     done = quick("evaluate", "run", "--data", "photo-patches", code=1)
     assert "--ood photo-patches" in done.stderr

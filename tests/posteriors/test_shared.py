@@ -17,6 +17,7 @@ from pocketbayes.posteriors.conversions import as_point, as_unshared
 from pocketbayes.posteriors.joint_draw import JointDraw, joint_draws
 from pocketbayes.posteriors.parts import Blends, Outliers, Support, label_type
 from pocketbayes.posteriors.structures import STRUCTURES
+from pocketbayes.prediction import draws as prediction_draws
 
 
 def codebook(entries=5, draw="independent", dtype=torch.float64):
@@ -317,6 +318,8 @@ def test_predictions_draw_the_network_as_often_as_asked(draw, monkeypatch):
     passes, x = [], torch.randn(3, 8)
     whole = JointDraw._drawn
     monkeypatch.setattr(JointDraw, "_drawn", lambda self: passes.append(1) or whole(self))
+    limits = prediction_draws._Limits(1, 1)  # so one after another
+    monkeypatch.setattr(prediction_draws, "_AT_ONCE", {"cpu": limits})
     model = network(draw)
     pb.predict(model, x, 7, likelihood="categorical", estimator="weight")
     assert len(passes) == 7
@@ -369,6 +372,7 @@ def test_an_entry_is_drawn_once_in_a_pass_that_leaves_the_joint_draw(part, monke
     model = network("shared")
     model[2] = part(model[2])
     x, options = torch.randn(3, 8), {"likelihood": "categorical", "single": False}
+    pb.predict(model, x, 1, **options)  # the first one also tries how the network may be run
     for _ in range(2):
         values = drawn_values(monkeypatch, lambda: pb.predict(model, x, 1, **options))
         assert [len(found) for found in values.values()] == [1] * 5
@@ -381,6 +385,7 @@ def test_members_that_share_a_codebook_and_some_layers_draw_each_entry_once(monk
     pb.replace_posterior(last, "0.weight", own)
     ensemble = Ensemble([model, nn.Sequential(model[0], nn.ReLU(), last)])
     x = torch.randn(3, 8)
+    pb.predict(ensemble, x, 2, single=False)  # also tries how the members may be run
     values = drawn_values(monkeypatch, lambda: pb.predict(ensemble, x, 2, single=False))
     assert [len(found) for found in values.values()] == [2] * 5
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import torch
 from torch import nn
@@ -63,7 +63,7 @@ class EvaluateOptions:
         ood_root: folder that holds it; else as root.
         model: network of a plain safetensors file with weights, or package.module:factory.
         normalize: for plain weights: data (the data set's own means and stds) or imagenet.
-        num_samples: draws per prediction.
+        num_samples: draws per prediction; auto: as many as each example needs, 30 to 960.
         estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
         batch_size: examples at a time.
         seed: makes the draws and the corruption repeat.
@@ -81,7 +81,7 @@ class EvaluateOptions:
     ood_root: Path | None = None
     model: str | None = None
     normalize: str = "data"
-    num_samples: int = 30
+    num_samples: int | Literal["auto"] = 30
     estimator: str | None = None
     batch_size: int = 500
     seed: int = 0

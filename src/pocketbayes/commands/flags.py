@@ -32,8 +32,13 @@ class Size(int):
     """The type of an option that is a number of bytes, as those called `..._bytes` are."""
 
 
+class Draws(int):
+    """The type of a number of draws, `num_samples`, which may be "auto"."""
+
+
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false",
-          Size: "a size such as 500kB"}  # fmt: skip
+          Size: "a size such as 500kB", Draws: "a whole number or auto"}  # fmt: skip
+_AS_TEXT = (Size, Draws)
 
 
 @contextmanager
@@ -87,6 +92,10 @@ class Flag:
                 return parsed_size(str(value))
             except PocketBayesError as error:
                 raise UsageError(f"{self._called(where)}: {error}") from error
+        if self.kind is Draws:
+            value = _from_text(value, int)
+            if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+                return value
         if self.kind is Path and isinstance(value, str | Path):
             return Path(value)
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -106,7 +115,7 @@ class Flag:
 
     def parameter(self) -> inspect.Parameter:
         """The same as a parameter that typer understands; None says that it was not given."""
-        kind: Any = self.kind if self.shape == "single" and self.kind is not Size else str
+        kind: Any = self.kind if self.shape == "single" and self.kind not in _AS_TEXT else str
         text = f"{escape(self.help)} {self._default_text()}".strip()
         option = typer.Option(help=text, rich_help_panel=self.panel, show_default=False)
         return inspect.Parameter(
@@ -156,6 +165,7 @@ def options_in(
         if name not in skip:
             kind, shape = _plain_type(hints[name])
             kind = Size if kind is int and name.endswith("_bytes") else kind
+            kind = Draws if name == "num_samples" else kind
             found[name] = Flag(name, kind, shape, helps.get(name, ""), panel, {owner: default})
     return found
 

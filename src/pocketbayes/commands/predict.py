@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class PredictOptions:
     """Options of `predict`.
 
     Attributes:
-        num_samples: draws per prediction.
+        num_samples: draws per prediction; auto: as many as each example needs, 30 to 960.
         estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
         csv: file to write the predictions to, as CSV.
         skip_bad: leave out images that cannot be read, and name them, instead of failing.
@@ -53,7 +53,7 @@ class PredictOptions:
         precision: auto, fp32 or bf16.
     """
 
-    num_samples: int = 30
+    num_samples: int | Literal["auto"] = 30
     estimator: str | None = None
     csv: Path | None = None
     skip_bad: bool = False

@@ -38,7 +38,7 @@ class ReportOptions(EvaluateOptions):
         ood: another data set, which the models should be unsure about.
         ood_root: folder that holds it; else as root.
         model: network of your own as package.module:factory.
-        num_samples: draws per prediction.
+        num_samples: draws per prediction; auto: as many as each example needs, 30 to 960.
         estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
         batch_size: examples at a time.
         seed: makes the draws repeat.

@@ -3,7 +3,7 @@
 import copy
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.validation import (  # type: ignore[import-untyped]
     _check_sample_weight,
+    _num_samples,
     check_is_fitted,
     validate_data,
 )
@@ -25,7 +26,7 @@ from pocketbayes.layers import bayesianize_, describe, update_description
 from pocketbayes.methods import Method
 from pocketbayes.models import ScaledMLP, build_network
 from pocketbayes.posteriors import isolated_randomness
-from pocketbayes.prediction import Prediction, predict
+from pocketbayes.prediction import Prediction, one_after_another, predict
 from pocketbayes.training import fit, suitable_batch_size
 
 NETWORK = "scaled_mlp"
@@ -135,18 +136,26 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
     def _predictions(self, X: Any) -> Iterator[Prediction]:
         """Predictions of some rows at a time, all by the same draws of the weights, in float64.
 
-        So what is said of a row does not depend on the rows beside it.
+        So what is said of a row does not depend on the rows beside it. One row alone is predicted
+        twice, since for one row `predict` draws the outputs, not the weights; `of_rows` cuts that.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         model = copy.deepcopy(self.model_).double()
         for part in torch.split(torch.tensor(X), _ROWS_AT_ONCE):
+            part = part if len(part) > 1 else part.repeat(2, 1)
             generator = torch.Generator().manual_seed(self._seed)
-            with _ONE_AT_A_TIME:
+            with _ONE_AT_A_TIME, one_after_another():
                 found = predict(
                     model, part, self.num_samples, generator, estimator="weight", single=False
                 )
             yield found
+
+
+def of_rows(parts: Iterable[Tensor], X: Any) -> np.ndarray:
+    """What was said of the rows of X, in one array."""
+    found: np.ndarray = torch.cat(list(parts))[: _num_samples(X)].numpy()
+    return found
 
 
 def _stored_seed(facts: Mapping[str, Any], random_state: Any) -> int:

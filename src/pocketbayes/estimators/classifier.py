@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import (  # type: ignore[import-untyped]
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from pocketbayes.errors import FormatError
-from pocketbayes.estimators.base import BayesEstimator, rows_that_count
+from pocketbayes.estimators.base import BayesEstimator, of_rows, rows_that_count
 from pocketbayes.prediction import ClassPrediction
 
 
@@ -61,8 +61,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> np.ndarray:
         """(rows, classes) probabilities, averaged over draws of the weights."""
         parts = [p.probs for p in self._predictions(X) if isinstance(p, ClassPrediction)]
-        probs: np.ndarray = torch.cat(parts).numpy()
-        return probs
+        return of_rows(parts, X)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms, finite also where a probability is 0 in floating point."""

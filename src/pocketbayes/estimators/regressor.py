@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data  # type: ignore[import-untype
 from torch import Tensor
 
 from pocketbayes.errors import FormatError, require_number
-from pocketbayes.estimators.base import BayesEstimator, rows_that_count
+from pocketbayes.estimators.base import BayesEstimator, of_rows, rows_that_count
 from pocketbayes.estimators.scaling import column_scales, set_output_scales_
 from pocketbayes.layers import describe
 from pocketbayes.prediction import ValuePrediction
@@ -81,7 +81,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
         """Two answers about each row, in the shape that targets had."""
         preds = self._predictions(X)
         parts = [question(pred) for pred in preds if isinstance(pred, ValuePrediction)]
-        first, second = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+        first, second = (of_rows(column, X) for column in zip(*parts, strict=True))
         return (first[:, 0], second[:, 0]) if self._single else (first, second)
 
     def _restore(

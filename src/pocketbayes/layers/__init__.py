@@ -2,7 +2,6 @@
 
 from pocketbayes.layers.auditing import Audit, audit
 from pocketbayes.layers.bayesian import (
-    BayesianModule,
     LinearLayer,
     bayesian_modules,
     drawing_by,
@@ -64,7 +63,8 @@ from pocketbayes.layers.inputs import (
     run,
     tensors_of,
 )
-from pocketbayes.layers.modes import dropout_modules, restored_mode
+from pocketbayes.layers.modes import dropout_modules, evaluation_mode, restored_mode
+from pocketbayes.layers.module import BayesianModule
 from pocketbayes.layers.one_pass import (
     PREFIX,
     Gone,
@@ -81,6 +81,7 @@ from pocketbayes.layers.one_pass import (
 from pocketbayes.layers.products import one_thread, small_products, without_onednn
 from pocketbayes.layers.reading import (
     HeadInputs,
+    Note,
     as_rows,
     head_inputs,
     like_output,
@@ -88,6 +89,12 @@ from pocketbayes.layers.reading import (
     output_rows,
 )
 from pocketbayes.layers.selection import library_type
+from pocketbayes.layers.walking import (
+    first_parameter,
+    has_posteriors,
+    has_random_weights,
+    modules_of,
+)
 
 __all__ = [
     "ESTIMATORS",
@@ -102,6 +109,7 @@ __all__ = [
     "HeadInputs",
     "Inputs",
     "LinearLayer",
+    "Note",
     "Numbers",
     "OnePassHead",
     "Place",
@@ -119,11 +127,15 @@ __all__ = [
     "drawing_by",
     "dropout_modules",
     "estimator_of",
+    "evaluation_mode",
     "explained_failure",
+    "first_parameter",
     "folded",
     "forget_calibration",
     "forget_head",
     "has_description",
+    "has_posteriors",
+    "has_random_weights",
     "has_stale_head",
     "head_inputs",
     "head_kept",
@@ -137,6 +149,7 @@ __all__ = [
     "like_output",
     "mapped",
     "members_of",
+    "modules_of",
     "moved",
     "named_posteriors",
     "named_tensors",

@@ -8,8 +8,8 @@ from typing import TypeVar
 from torch import nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers.bayesian import BayesianModule
 from pocketbayes.layers.description import NOISES, describe, inference_in_words
+from pocketbayes.layers.module import BayesianModule
 from pocketbayes.layers.selection import NORMS, kind_of, library_type
 from pocketbayes.posteriors import FAMILIES, Posterior
 

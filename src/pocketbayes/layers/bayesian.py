@@ -1,17 +1,11 @@
-"""Bayesian layers: torch's own layers, whose weights have become posteriors.
+"""The kinds of Bayesian layers, by what becomes of a draw of their weights."""
 
-Conversion swaps a layer's class for a subclass made here, so the object stays the same: its
-hooks, mode, references and place in the network need no code. In the subclass every Bayesian
-parameter is a property that draws a sample when read, so code that reads `layer.weight`, torch's
-own fused attention kernels included, meets the posterior and cannot bypass it.
-"""
-
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
-from types import new_class
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,49 +20,22 @@ from pocketbayes.layers.estimators import (
     as_half,
     flipout,
     gated_reparameterisation,
+    linear_operation,
     local_reparameterisation,
     output_moments,
 )
-from pocketbayes.moments import Moments, is_carrying
-from pocketbayes.posteriors import Posterior, inside_vmap, is_repeated, remembered
+from pocketbayes.layers.module import BayesianModule, bayesian_class
+from pocketbayes.layers.module import blank as _blank  # noqa: F401  where older pickles look for it
+from pocketbayes.moments import is_carrying
+from pocketbayes.posteriors import (
+    Posterior,
+    current_drawing,
+    inside_vmap,
+    is_repeated,
+    remembered,
+)
 
-
-class BayesianModule(nn.Module):
-    """A torch module some of whose parameters are posteriors, kept in `posteriors` by name."""
-
-    posteriors: nn.ModuleDict
-    estimator: str
-    plain_class: ClassVar[type[nn.Module]]
-    behaviour: ClassVar[type["BayesianModule"]]
-    _held: dict[str, Tensor] | None = None
-
-    def posterior(self, name: str) -> Posterior:
-        """The posterior of the parameter `name`."""
-        return self.posteriors[name]  # type: ignore[return-value]
-
-    def value(self, name: str) -> Tensor:
-        """The parameter as the estimator sees it: a fresh draw, the mean, or its moments."""
-        if self._held is not None:
-            return self._held[name]
-        posterior = self.posterior(name)
-        if is_carrying() and posterior.is_random:
-            return Moments(*posterior.moments())
-        return posterior.expectation() if self.estimator == "mean" else posterior.sample()
-
-    @contextmanager
-    def one_draw(self) -> Iterator[None]:
-        """Inside, every read of a parameter gives the same draw."""
-        held = {name: self.value(name) for name in self.posteriors}
-        self._held = held
-        try:
-            yield
-        finally:
-            self._held = None
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickles by the plain class and the names, since this class has no importable name."""
-        recipe = (self.behaviour, self.plain_class, tuple(self.posteriors))
-        return _blank, recipe, super().__reduce_ex__(protocol)[2]
+_WARNINGS = threading.Lock()  # what is ignored is so in all threads
 
 
 class SampledLayer(BayesianModule):
@@ -88,8 +55,8 @@ class EmbeddingLayer(SampledLayer):
     def value(self, name: str) -> Tensor:
         """A draw of the table whose padding row is the mean's."""
         draw = super().value(name)
-        exact = self.estimator == "mean" or not self.posterior(name).is_random
-        if self.padding_idx is None or exact or self._held is not None:
+        exact = self.estimator_now() == "mean" or not self.posterior(name).is_random
+        if self.padding_idx is None or exact or self.held_draw() is not None:
             return draw
         rows = torch.arange(draw.shape[0], device=draw.device).unsqueeze(1)
         return torch.where(rows == self.padding_idx, self.posterior(name).expectation(), draw)
@@ -112,26 +79,31 @@ class AttentionLayer(SampledLayer):
 class RecurrentLayer(BayesianModule):
     """LSTM and GRU: torch reads their weights from a list that it keeps beside the parameters."""
 
-    _flat_weights: list[Tensor]
     _flat_weights_names: list[str]
     _flat_weight_refs: list[Any]
 
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002
-        """The plain forward on one draw, which the list holds only as long as it lasts.
+        """The plain forward on one draw.
 
         CPU autocast is left aside: torch has no bfloat16 LSTM for every CPU (ARM lacks it).
         """
         with self.one_draw():
-            self._flat_weights = [getattr(self, name) for name in self._flat_weights_names]
-            try:
-                return self._plain_forward(input, hx)
-            finally:
-                self._init_flat_weights()
+            return self._plain_forward(input, hx)
+
+    @property
+    def _flat_weights(self) -> list[Tensor]:
+        """The draw that is held, in torch's order; what torch would keep here is not kept."""
+        held = self.held_draw()
+        return [] if held is None else [getattr(self, name) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, _: list[Tensor]) -> None:
+        self.__dict__.pop("_flat_weights", None)
 
     def _plain_forward(self, x: Any, hx: Any) -> Any:
         weight = self._flat_weights[0]
         if weight.is_cuda:
-            with warnings.catch_warnings():  # cuDNN would like them in one chunk of memory
+            with _WARNINGS, warnings.catch_warnings():  # cuDNN would like them in one chunk
                 warnings.filterwarnings("ignore", "RNN module weights are not part of single")
                 return super().forward(x, hx)
         if not torch.is_autocast_enabled("cpu"):
@@ -154,19 +126,48 @@ def _is_real(value: object) -> bool:
 class LinearLayer(BayesianModule):
     """Any layer that is linear in its weight: Linear, ConvNd, ConvTransposeNd."""
 
+    def estimator_for(self, wanted: str) -> str:
+        """Any."""
+        return wanted
+
+    def draws_weights(self, one_row: bool) -> bool:
+        """By local reparameterisation it does not."""
+        is_local = isinstance(self, nn.Linear) and one_row and self._is_normal
+        return self.estimator_now() in ("weight", "flipout") and not is_local
+
+    @property
+    def _is_normal(self) -> bool:
+        return all(q.is_normal for q in self.posteriors_by_name().values())
+
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
         """The output for one draw, by this layer's `estimator`."""
-        posteriors = [self.posterior(name) for name in self.posteriors]
-        if any(q.is_random for q in posteriors):
+        drawing, estimator = current_drawing(), self.estimator_now()
+        posteriors = self.posteriors_by_name().values()
+        if (estimator != "mean" or is_carrying()) and any(q.is_random for q in posteriors):
             local = all(q.is_independent or q.gate is not None for q in posteriors)
             if is_carrying():
-                carried = partial(self._carried, common=self.estimator != "lrt" or not local)
+                carried = partial(self._carried, common=estimator != "lrt" or not local)
                 return self._with_batch(input, carried, *args, **kwargs)
-            if self.estimator == "lrt" and local:
+            if (estimator == "lrt" and local) or (drawing is not None and self._is_local(input)):
                 return self._with_batch(input, self._local, *args, **kwargs)
-            if self.estimator == "flipout" and all(q.is_independent for q in posteriors):
+            if estimator == "flipout" and all(q.is_independent for q in posteriors):
                 return self._with_batch(input, self._flipout, *args, **kwargs)
+        if drawing is not None and drawing.is_at_once and not isinstance(self, nn.Linear):
+            return self._with_batch(input, self._plain, *args, **kwargs)
         return super().forward(input, *args, **kwargs)  # type: ignore[no-any-return]
+
+    def _is_local(self, x: Tensor) -> bool:
+        """Whether the output for drawn weights has the law of local reparameterisation.
+
+        Outputs of one row are independent normal numbers if the weights are, so that there is no
+        need to draw all of these.
+        """
+        return (
+            self.estimator_now() == "weight"
+            and isinstance(self, nn.Linear)
+            and x.numel() == x.shape[-1]
+            and self._is_normal
+        )
 
     def _local(self, x: Tensor, conv: Conv | None) -> Tensor:
         gate = self.posterior("weight").gate
@@ -178,6 +179,9 @@ class LinearLayer(BayesianModule):
         key = (id(self), conv, x.dtype, x.size(), x.stride(), *place)
         known = remembered(key, lambda: output_moments(x, self._weights(), conv))
         return as_half(x, add_noise(*known))
+
+    def _plain(self, x: Tensor, conv: Conv | None) -> Tensor:
+        return linear_operation(x, self.weight, self.bias, conv)  # type: ignore[arg-type]
 
     def _carried(self, x: Tensor, conv: Conv | None, common: bool) -> Tensor:
         weights, gate = self._weights(), self.posterior("weight").gate
@@ -195,7 +199,7 @@ class LinearLayer(BayesianModule):
     def _weights(self) -> Weights:
         """Moments of weight and bias; of a weight behind a gate, those while it is open."""
         mean, variance = self.posterior("weight").slab()
-        if "bias" in self.posteriors:
+        if "bias" in self.posteriors_by_name():
             return Weights(mean, variance, *self.posterior("bias").moments())
         return Weights(mean, variance, self.bias, None)  # type: ignore[arg-type]
 
@@ -213,37 +217,6 @@ class LinearLayer(BayesianModule):
         return output if batched else output.squeeze(0)
 
 
-@cache
-def _bayesian_class(
-    behaviour: type[BayesianModule], plain: type[nn.Module], names: tuple[str, ...]
-) -> type[BayesianModule]:
-    """The subclass of `plain` in which the parameters `names` are draws."""
-
-    def drawn(name: str) -> property:
-        return property(lambda self: self.value(name), doc=f"A draw of the posterior of {name}.")
-
-    def body(namespace: dict[str, Any]) -> None:
-        namespace |= {name: drawn(name) for name in names}
-        namespace |= {
-            "plain_class": plain,
-            "behaviour": behaviour,
-            "__module__": plain.__module__,
-            "__doc__": f"{plain.__name__} with posteriors over {', '.join(names)}.",
-        }
-
-    made: type[BayesianModule] = new_class(
-        f"Bayesian{plain.__name__}", (behaviour, plain), exec_body=body
-    )
-    return made
-
-
-def _blank(
-    behaviour: type[BayesianModule], plain: type[nn.Module], names: tuple[str, ...]
-) -> BayesianModule:
-    kind = _bayesian_class(behaviour, plain, names)  # type: ignore[arg-type]
-    return kind.__new__(kind)
-
-
 def make_bayesian_(
     module: nn.Module,
     behaviour: type[BayesianModule],
@@ -254,7 +227,7 @@ def make_bayesian_(
     for name in posteriors:
         del module._parameters[name]
     module.posteriors = nn.ModuleDict(posteriors).train(module.training)
-    kind = _bayesian_class(behaviour, type(module), tuple(posteriors))  # type: ignore[arg-type]
+    kind = bayesian_class(behaviour, type(module), tuple(posteriors))  # type: ignore[arg-type]
     module.__class__ = kind
     set_estimator(module, estimator)
     if isinstance(module, RecurrentLayer):
@@ -269,8 +242,7 @@ def bayesian_modules(model: nn.Module) -> Iterator[tuple[str, BayesianModule]]:
 def set_estimator(model: nn.Module, estimator: str) -> None:
     """Makes every layer draw by `estimator`; those that can only sample weights, by "weight"."""
     for _, module in bayesian_modules(model):
-        only_weight = not isinstance(module, LinearLayer) and estimator != "mean"
-        module.estimator = "weight" if only_weight else estimator
+        module.estimator = module.estimator_for(estimator)
 
 
 @contextmanager

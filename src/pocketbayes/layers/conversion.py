@@ -6,7 +6,7 @@ from typing import TypeVar
 from torch import nn
 
 from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
-from pocketbayes.layers.bayesian import BayesianModule, bayesian_modules, make_bayesian_
+from pocketbayes.layers.bayesian import bayesian_modules, make_bayesian_
 from pocketbayes.layers.description import (
     attach_description,
     forget_calibration,
@@ -14,6 +14,7 @@ from pocketbayes.layers.description import (
 )
 from pocketbayes.layers.estimators import ESTIMATORS
 from pocketbayes.layers.heads import forget_head
+from pocketbayes.layers.module import BayesianModule
 from pocketbayes.layers.selection import Place, Rules, places, places_of
 from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
 
@@ -40,7 +41,8 @@ def bayesianize_(
     still trains, saves, moves and compiles as before, but each forward pass is now a random
     draw, in training and in evaluation mode. Initialise or load weights before converting:
     afterwards `layer.weight` is a fresh draw, and writing into it changes nothing. Second
-    derivatives through "lrt" are not supported, nor is one model run by several threads at once.
+    derivatives through "lrt" are not supported. Several threads may predict with one model at
+    once (`predict`, `evaluate`), but not train it or call it themselves.
 
     Args:
         net: any module, already on its device and in its dtype. It is changed.

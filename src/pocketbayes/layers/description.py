@@ -130,6 +130,8 @@ def attach_description(model: nn.Module) -> None:
 
 def home(model: nn.Module) -> nn.Module:
     """The module that was converted: the model itself, or the one it is wrapped around."""
+    if has_description(model):
+        return model
     return next((module for module in model.modules() if has_description(module)), model)
 
 

@@ -14,7 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pocketbayes.posteriors import included_moments, normal_like, soft_gate
+from pocketbayes.layers.products import convolution
+from pocketbayes.posteriors import (
+    bernoulli,
+    included_moments,
+    normal_like,
+    signs_like,
+    soft_gate,
+)
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
 _LARGE = 1 << 16  # numbers, from which the memory that a gradient takes counts
@@ -44,7 +51,7 @@ def linear_operation(x: Tensor, weight: Tensor, bias: Tensor | None, conv: Conv 
     """Y = A(weight) x + bias."""
     if conv is None:
         return F.linear(x, weight, bias)
-    return torch.convolution(x, weight, bias, *conv)
+    return convolution(x, weight, bias, conv)
 
 
 def local_reparameterisation(x: Tensor, weights: Weights, conv: Conv | None) -> Tensor:
@@ -68,13 +75,13 @@ def gated_reparameterisation(
     """
     smooth = torch.is_grad_enabled()
     if side == "input":
-        gates = _drawn_gates(inclusion, x, conv, soft_gate if smooth else torch.bernoulli)
+        gates = _drawn_gates(inclusion, x, conv, soft_gate if smooth else bernoulli)
         return local_reparameterisation((x * gates).to(x.dtype), slab, conv)
     mean, variance = output_moments(x, Weights(*slab[:2], None, None), conv)
     if smooth:
         chances = by_channel(inclusion, mean, conv)
     else:
-        chances = _drawn_gates(inclusion, mean, conv, torch.bernoulli)
+        chances = _drawn_gates(inclusion, mean, conv, bernoulli)
     mean, variance = included_moments(mean, variance, chances)
     if slab.bias is not None:
         mean = mean + by_channel(slab.bias, mean, conv)
@@ -165,7 +172,7 @@ def _needs_frugal_gradient(*tensors: Tensor | None) -> bool:
 
 def _signs_like(x: Tensor, conv: Conv | None) -> Tensor:
     per_channel = x if conv is None else x.new_empty(*x.shape[:2], *(1 for _ in conv.stride))
-    return torch.randint_like(per_channel, 2) * 2 - 1
+    return signs_like(per_channel)
 
 
 def _safe_sqrt(variance: Tensor) -> Tensor:

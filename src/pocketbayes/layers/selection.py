@@ -14,12 +14,12 @@ from torch.nn.parameter import is_lazy
 from pocketbayes.errors import ConversionError, nearest
 from pocketbayes.layers.bayesian import (
     AttentionLayer,
-    BayesianModule,
     EmbeddingLayer,
     LinearLayer,
     RecurrentLayer,
     SampledLayer,
 )
+from pocketbayes.layers.module import BayesianModule
 
 Rule = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 Rules = Rule | Iterable[Rule] | None

@@ -12,6 +12,14 @@ from pocketbayes.posteriors.conversions import (
     is_trainable,
     thinned,
 )
+from pocketbayes.posteriors.drawing import (
+    DEFAULT_GENERATORS,
+    Drawing,
+    current_drawing,
+    inside_vmap,
+    is_of_draws,
+    no_drawing,
+)
 from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
 from pocketbayes.posteriors.inclusion import (
     LEAST_INCLUSION,
@@ -28,11 +36,12 @@ from pocketbayes.posteriors.packed import Packed
 from pocketbayes.posteriors.parts import Blends, Outliers, Support
 from pocketbayes.posteriors.point import Point
 from pocketbayes.posteriors.randomness import (
-    inside_vmap,
+    bernoulli,
     isolated_randomness,
     mixed_seed,
     normal_like,
     seed_everything,
+    signs_like,
 )
 from pocketbayes.posteriors.reuse import is_repeated, remembered, repeated_input
 from pocketbayes.posteriors.shared import Shared
@@ -52,6 +61,7 @@ FAMILIES: dict[str, type[Posterior]] = {
 }
 
 __all__ = [
+    "DEFAULT_GENERATORS",
     "DRAWS",
     "FAMILIES",
     "GRANULARITIES",
@@ -61,6 +71,7 @@ __all__ = [
     "STRUCTURES",
     "Blends",
     "Codebook",
+    "Drawing",
     "Gaussian",
     "JointDraw",
     "LogUniform",
@@ -81,9 +92,12 @@ __all__ = [
     "as_random",
     "as_unshared",
     "at_least_single",
+    "bernoulli",
     "codebooks_with_passes",
+    "current_drawing",
     "included_moments",
     "inside_vmap",
+    "is_of_draws",
     "is_repeated",
     "is_trainable",
     "isolated_randomness",
@@ -91,11 +105,13 @@ __all__ = [
     "least_units",
     "log_odds_of",
     "mixed_seed",
+    "no_drawing",
     "normal_like",
     "passes_of",
     "remembered",
     "repeated_input",
     "seed_everything",
+    "signs_like",
     "soft_gate",
     "stationary_log_odds",
     "suitable_std",

@@ -56,6 +56,11 @@ class Posterior(nn.Module, ABC):
         return True
 
     @property
+    def is_normal(self) -> bool:
+        """Whether a sum of some of the weights, times numbers, is exactly normal."""
+        return not self.is_random
+
+    @property
     def gate(self) -> Gate | None:
         """Gates that whole inputs or outputs of the layer go through; None: there are none."""
         return None

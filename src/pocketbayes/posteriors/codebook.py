@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.posteriors.base import require_real_arrays
+from pocketbayes.posteriors.drawing import current_drawing, inside_vmap
 from pocketbayes.posteriors.gaussian import noisy, reparameterised
-from pocketbayes.posteriors.randomness import inside_vmap
 
 DRAWS = ("independent", "shared")
 _COPIES = 32  # of the codebook on a GPU, where gradients of one entry would queue up
@@ -38,7 +38,8 @@ class Codebook(nn.Module):
         code = torch.tensor(DRAWS.index(draw), device=mean.device)
         self.register_buffer("code", code)  # part of the state, so that no other draw is taken
         self.draw = draw
-        self.begin_pass()
+        self._asked: set[int] = set()
+        self._drawn: tuple[object, Tensor] | None = None
 
     def __len__(self) -> int:
         """The number of entries."""
@@ -56,8 +57,11 @@ class Codebook(nn.Module):
 
     def begin_pass(self, _: object = None) -> None:
         """Forgets the last draw."""
-        self._asked: set[int] = set()
-        self._drawn: tuple[object, Tensor] | None = None
+        drawing = current_drawing()
+        if drawing is not None:
+            drawing.passes.pop(self, None)
+            return
+        self._asked, self._drawn = set(), None
 
     def _pass(self, asker: int, generator: torch.Generator | None) -> Tensor:
         """The draw of all entries in this pass; a new one if the asker has had it already."""
@@ -66,14 +70,30 @@ class Codebook(nn.Module):
             torch.is_grad_enabled(),
             torch._C._functorch.maybe_current_level(),
         )
-        if self._drawn is None or self._drawn[0] != state or asker in self._asked:
-            self.begin_pass()
+        asked, known = self._known()
+        if known is None or known[0] != state or asker in asked:
             drawn = reparameterised(self.mean, self.log_std, generator)
             if drawn.requires_grad:
                 drawn.register_hook(self.begin_pass)  # type: ignore[no-untyped-call]
-            self._drawn = state, drawn
-        self._asked.add(asker)
-        return self._drawn[1]
+            asked, known = set(), (state, drawn)
+            self._know(asked, known)
+        asked.add(asker)
+        return known[1]
+
+    def _known(self) -> tuple[set[int], tuple[object, Tensor] | None]:
+        """Who has asked in this pass, and the draw: of the prediction that runs, or its own."""
+        drawing = current_drawing()
+        if drawing is None:
+            return self._asked, self._drawn
+        found: tuple[set[int], tuple[object, Tensor]] | None = drawing.passes.get(self)
+        return (set(), None) if found is None else found
+
+    def _know(self, asked: set[int], drawn: tuple[object, Tensor]) -> None:
+        drawing = current_drawing()
+        if drawing is None:
+            self._asked, self._drawn = asked, drawn
+        else:
+            drawing.passes[self] = asked, drawn
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
         """Moves or converts the codebook; draws of what it was are forgotten."""

@@ -53,6 +53,11 @@ class Gaussian(Posterior):
         """The standard deviation of every weight."""
         return self.log_std.exp()
 
+    @property
+    def is_normal(self) -> bool:
+        """It is."""
+        return True
+
     def expectation(self) -> Tensor:
         """E[w] = mean."""
         return self.mean
@@ -139,7 +144,7 @@ def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
 
 def square_of_exp(x: Tensor) -> Tensor:
     """exp(x)^2, differentiable."""
-    if _is_left_to_torch(x):
+    if _is_left_to_torch(x) or not torch.is_grad_enabled():
         return _square_of_exp(x)
     return SquareOfExp.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from pocketbayes.posteriors.base import Posterior
 from pocketbayes.posteriors.codebook import Codebook
 from pocketbayes.posteriors.gaussian import noisy
+from pocketbayes.posteriors.randomness import uniform
 from pocketbayes.posteriors.reuse import remembered
 from pocketbayes.posteriors.shared import Shared
 
@@ -64,7 +65,7 @@ class JointDraw:
 
     def _drawn(self) -> Tensor:
         """All weights; a blend first chooses which of its two entries it is this time."""
-        chance = torch.rand(len(self._share), device=self._share.device)
+        chance = uniform(len(self._share), self._share.device)
         chosen = torch.where(chance < self._share, self._pair[0], self._pair[1])
         if self._codebook.draw == "independent":
             values, blended = noisy(*self._own, None), noisy(*self._entries(chosen), None)

@@ -1,14 +1,20 @@
-"""Random numbers: fast normal noise from the default generator, and seeds that do not collide."""
+"""Random numbers: fast normal noise, and seeds that do not collide.
+
+They come from the prediction that runs in this thread, without one from torch's default generator.
+"""
 
 import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from pocketbayes.posteriors.drawing import Drawing, inside_vmap, source_of_numbers
 
 _SMALLEST_PART, _MOST_PARTS = 1 << 15, 16
 _pool: ThreadPoolExecutor | None = None
@@ -17,10 +23,13 @@ _pool: ThreadPoolExecutor | None = None
 def normal_like(reference: Tensor) -> Tensor:
     """Standard normal numbers with the shape, dtype, device and layout of `reference`.
 
-    They are a function of torch's default generator. Large CPU tensors are filled by numpy's
-    ziggurat in as many threads as torch uses: torch's own generator is serial, and on ARM took
-    20 ns per number where this takes 5 (2 cores). The result does not depend on the threads.
+    Large CPU tensors are filled by numpy's ziggurat in as many threads as torch uses: torch's own
+    generator is serial, and on ARM took 20 ns per number where this takes 5 (2 cores). The result
+    does not depend on the threads.
     """
+    drawing = source_of_numbers()
+    if drawing is not None:
+        return _normal_of(drawing, reference)
     if not _can_fill_directly(reference):
         return torch.randn_like(reference)
     dtype = np.float32 if reference.dtype == torch.float32 else np.float64
@@ -30,22 +39,76 @@ def normal_like(reference: Tensor) -> Tensor:
     return torch.from_numpy(flat).as_strided(layout.size(), layout.stride())
 
 
-def _can_fill_directly(reference: Tensor) -> bool:
-    """Whether numpy may write the numbers: a large CPU tensor, and nobody is tracing."""
-    return (
-        not torch.compiler.is_compiling()
-        and reference.numel() >= _SMALLEST_PART // 2
-        and reference.device.type == "cpu"
-        and reference.dtype in (torch.float32, torch.float64)
-        and not inside_vmap()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+def _normal_of(drawing: Drawing, reference: Tensor) -> Tensor:
+    """The same by a drawing, of which each may be one of many at once."""
+    if not drawing.is_at_once:
+        layout = torch.empty_like(reference, device="meta")
+        flat = _flat_normal_of(drawing, layout.numel(), reference)
+        return flat.as_strided(layout.size(), layout.stride())
+    return drawing.in_each(
+        reference.shape, lambda shape: _flat_normal_of(drawing, prod(shape), reference).view(shape)
     )
 
 
-def inside_vmap() -> bool:
-    """Whether a `torch.func` transform runs the code at this moment."""
-    return torch._C._functorch.maybe_current_level() is not None
+def _flat_normal_of(drawing: Drawing, count: int, like: Tensor) -> Tensor:
+    if not _numpy_may_write(like):
+        flat = torch.empty(count, dtype=like.dtype, device=like.device)
+        return flat.normal_(generator=drawing.generator(like.device))
+    made = np.empty(count, np.float32 if like.dtype == torch.float32 else np.float64)
+    if count >= _SMALLEST_PART // 2:
+        _fill(made, seed=int(drawing.numbers.integers(2**63)))
+    else:
+        drawing.numbers.standard_normal(out=made, dtype=made.dtype)  # type: ignore[arg-type]
+    return torch.from_numpy(made)
+
+
+def bernoulli(chances: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """1 with these chances, else 0."""
+    drawing = source_of_numbers()
+    if generator is not None or drawing is None:
+        return torch.bernoulli(chances, generator=generator)
+    own = drawing.generator(chances.device)
+    return drawing.in_each(
+        chances.shape, lambda shape: torch.bernoulli(chances.expand(shape), generator=own)
+    )
+
+
+def uniform(count: int, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """So many numbers between 0 and 1."""
+    drawing = source_of_numbers()
+    if generator is not None or drawing is None:
+        return torch.rand(count, device=device, generator=generator)
+    own = drawing.generator(device)
+    return drawing.in_each((count,), lambda shape: torch.rand(shape, device=device, generator=own))
+
+
+def signs_like(reference: Tensor) -> Tensor:
+    """1 or -1, each as often."""
+    drawing = source_of_numbers()
+    if drawing is None:
+        return torch.randint_like(reference, 2) * 2 - 1
+    chances = torch.full(reference.shape, 0.5, dtype=reference.dtype, device=reference.device)
+    return bernoulli(chances) * 2 - 1
+
+
+def _can_fill_directly(reference: Tensor) -> bool:
+    """Whether numpy is faster here, and may write the numbers."""
+    return (
+        not torch.compiler.is_compiling()
+        and reference.numel() >= _SMALLEST_PART // 2
+        and not inside_vmap()
+        and _numpy_may_write(reference)
+    )
+
+
+def _numpy_may_write(reference: Tensor) -> bool:
+    """Whether numbers like these lie where numpy can write, and nobody is tracing."""
+    return (
+        reference.device.type == "cpu"
+        and reference.dtype in (torch.float32, torch.float64)
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    )
 
 
 def _fill(flat: np.ndarray, seed: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from pocketbayes.posteriors.randomness import inside_vmap
+from pocketbayes.posteriors.drawing import inside_other_vmap, is_of_draws
 
 Value = TypeVar("Value")
 
@@ -58,7 +58,9 @@ def recalled(key: Hashable) -> Any:
 def is_repeated(x: Tensor) -> bool:
     """Whether `x` is (a view of) an input that the network is repeated on, still as it was."""
     repetition = _repetition()
-    return repetition is not None and repetition.versions.get(_place(x)) == x._version
+    if repetition is None or is_of_draws(x):
+        return False
+    return repetition.versions.get(_place(x)) == x._version
 
 
 def _place(x: Tensor) -> int:
@@ -66,6 +68,6 @@ def _place(x: Tensor) -> int:
 
 
 def _repetition() -> _Repetition | None:
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or inside_vmap():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or inside_other_vmap():
         return None
     return _current.get()

@@ -30,6 +30,7 @@ from pocketbayes.posteriors.parts import (
     require_labels,
     require_separate,
 )
+from pocketbayes.posteriors.randomness import uniform
 from pocketbayes.posteriors.reuse import recalled, remembered
 from pocketbayes.posteriors.structures import LAYOUTS, placed_units, unit_layout
 
@@ -196,7 +197,7 @@ class Shared(Posterior):
 
     def _chosen_labels(self, generator: torch.Generator | None) -> Tensor:
         """The entry that each blend is this time."""
-        chance = torch.rand(len(self.blend), device=self.label.device, generator=generator)
+        chance = uniform(len(self.blend), self.label.device, generator)
         first, second = self.blend_label.int().unbind(1)
         return torch.where(chance < self.blend_share, first, second)
 

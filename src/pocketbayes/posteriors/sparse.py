@@ -38,6 +38,11 @@ class Sparse(Packed):
         """The standard deviation of every active weight."""
         return self.log_std.exp()
 
+    @property
+    def is_normal(self) -> bool:
+        """It is."""
+        return True
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """E[w] and Var[w]; both are 0 where a weight is not active."""
         return remembered(("moments", self.mean), self._moments)

@@ -21,6 +21,7 @@ from pocketbayes.posteriors.inclusion import (
     included_moments,
     soft_gate,
 )
+from pocketbayes.posteriors.randomness import bernoulli
 from pocketbayes.posteriors.reuse import remembered
 
 GRANULARITIES = ("weight", "input", "output")
@@ -142,7 +143,7 @@ class SpikeSlab(Posterior):
             drawn = reparameterised(mean, variance.clamp_min(tiny).log() / 2, generator)
             return drawn.to(self.mean.dtype)
         theta = reparameterised(self.mean, self.log_std, generator)
-        draw = soft_gate if smooth else torch.bernoulli
+        draw = soft_gate if smooth else bernoulli
         return theta * self.each(draw(self.inclusion, generator=generator)).to(theta.dtype)
 
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
@@ -216,6 +217,11 @@ class NarrowSpike(SpikeSlab):
     @property
     def is_independent(self) -> bool:
         """All weights are."""
+        return True
+
+    @property
+    def is_normal(self) -> bool:
+        """It is."""
         return True
 
     def expectation(self) -> Tensor:

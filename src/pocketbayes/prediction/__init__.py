@@ -1,7 +1,15 @@
 """Predictions with uncertainty, what they hold, and how good they are."""
 
+from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
-from pocketbayes.prediction.draws import drawing, draws_of, networks_to_run
+from pocketbayes.prediction.doubts import why_unsure
+from pocketbayes.prediction.draws import (
+    drawing,
+    drawn_alone,
+    draws_of,
+    networks_to_run,
+    one_after_another,
+)
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers, require_finite
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
@@ -15,7 +23,6 @@ from pocketbayes.prediction.predictions import (
     LabelPrediction,
     Prediction,
     ValuePrediction,
-    why_unsure,
 )
 
 __all__ = [
@@ -29,14 +36,17 @@ __all__ = [
     "calibrate_moments_",
     "conformal",
     "drawing",
+    "drawn_alone",
     "draws_of",
     "draws_of_gaussian",
     "evaluate",
     "fault_in_numbers",
+    "fetched",
     "float_dtype",
     "full_precision",
     "input_batches",
     "networks_to_run",
+    "one_after_another",
     "predict",
     "record_of",
     "require_finite",

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
-from pocketbayes.layers import moved, named_tensors, require_module, update_description
+from pocketbayes.layers import (
+    first_parameter,
+    moved,
+    named_tensors,
+    require_module,
+    update_description,
+)
 from pocketbayes.likelihoods import (
     Likelihood,
     ValueLikelihood,
@@ -17,6 +23,7 @@ from pocketbayes.likelihoods import (
     matched_target,
     require_labels,
 )
+from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import (
     Conformal,
     best_temperature,
@@ -26,12 +33,13 @@ from pocketbayes.prediction.calibration import (
     value_losses,
     value_scores,
 )
-from pocketbayes.prediction.draws import PREDICTIVES, drawing, drawn_by
+from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.evaluation import answered
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn
 from pocketbayes.prediction.scoring import countable
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -78,12 +86,11 @@ def temperature_(
     total: Tensor | None = None
     estimator = chosen_estimator(model, estimator)
     with drawing(model, estimator, generator):
-        draws_for = drawn_by(model, num_samples, estimator)
-        device = next(model.parameters()).device
-        for batch in loader:
+        device = first_parameter(model).device
+        for batch in fetched(loader, device):
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
-            draws = draws_for(moved(x, device))
+            draws = drawn(model, moved(x, device), num_samples, estimator)
             losses = _losses(draws, y.to(device), chosen, learned_for(model, chosen, draws))
             total = losses if total is None else total + losses
     if total is None:
@@ -134,6 +141,7 @@ def conformal(
         >>> predict(model, x).prediction_set  # (N, classes), True for the classes in the set
     """
     require_module(model)
+    require_count(num_samples, "num_samples")
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     answers = answered(

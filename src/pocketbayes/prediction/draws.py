@@ -1,97 +1,204 @@
-"""Draws of a network's output: which network runs, how often, with which noise."""
+"""Draws of a network's output: which network runs, how often, how many at once."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import (
-    ESTIMATORS,
     Inputs,
     bayesian_modules,
     describe,
-    drawing_by,
-    dropout_modules,
-    estimator_of,
+    evaluation_mode,
     explained_failure,
+    first_parameter,
+    has_random_weights,
     mapped,
     members_of,
-    named_posteriors,
-    restored_mode,
+    modules_of,
+    num_examples,
     run,
     small_products,
     tensors_of,
 )
 from pocketbayes.posteriors import (
     Codebook,
+    Drawing,
     JointDraw,
     codebooks_with_passes,
-    isolated_randomness,
+    current_drawing,
     joint_draws,
-    passes_of,
     repeated_input,
-    seed_everything,
 )
-from pocketbayes.prediction.moment_outputs import MOMENTS, moment_draws
-from pocketbayes.prediction.one_pass import (
-    ONE_PASS,
-    chosen_estimator,
-    one_pass_draws,
-    require_head,
-)
-
-PREDICTIVES = (*ESTIMATORS, MOMENTS, ONE_PASS)
+from pocketbayes.prediction.alone import alone, seed_of
+from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
+from pocketbayes.prediction.habits import Habits, habits_of, keep, without_many
+from pocketbayes.prediction.leftovers import mend_kept
 
 
-def drawn_by(
-    model: nn.Module, num_samples: int, estimator: str | None
-) -> Callable[[Inputs], Tensor]:
-    """How (S, N, ...) outputs are made of a batch; to be called inside of `drawing`."""
-    if estimator == ONE_PASS:
-        require_head(model)
-        return lambda x: one_pass_draws(model, x, num_samples)
-    if estimator == MOMENTS:
-        return lambda x: moment_draws(model, x, num_samples)
-    passes = networks_to_run(model, num_samples, estimator)
-    return lambda x: draws_of(passes, x)
+class _Limits(NamedTuple):
+    """Of what is run at once: bytes of the largest tensor, and rows of all draws."""
+
+    bytes: int
+    rows: int
 
 
-def predictive_of(model: nn.Module, chosen: str | None) -> str:
-    """How draws are made, as chosen or by itself; "none" if no weight is random."""
-    chosen = chosen or chosen_estimator(model, None)
-    random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    return chosen or (estimator_of(model) if random else "none")
+# A CPU gains nothing beyond: more memory is asked of the system again and again. With no more rows
+# than one draw of a usual batch has, no more memory is taken than for that.
+_AT_ONCE = {"cpu": _Limits(4 << 20, 256), "cuda": _Limits(64 << 20, 1 << 16)}
+
+
+_one_at_a_time: ContextVar[bool] = ContextVar("one at a time", default=False)
+
+
+@contextmanager
+def one_after_another() -> Iterator[None]:
+    """Inside, draws of weights do not depend on how many rows there are, if these are several."""
+    token = _one_at_a_time.set(True)
+    try:
+        yield
+    finally:
+        _one_at_a_time.reset(token)
+
+
+@contextmanager
+def drawing(
+    model: nn.Module, estimator: str | None, generator: torch.Generator | None
+) -> Iterator[None]:
+    """Where the model draws as it predicts, in this thread; afterwards its mode is as it was.
+
+    What goes by one pass of the mean network draws nothing; moments are by the layers' own
+    estimators, and what they need of the weights is made once.
+    """
+    keeps = repeated_input() if estimator == MOMENTS else nullcontext()
+    estimator = {ONE_PASS: "mean", MOMENTS: None}.get(estimator or "", estimator)
+    keeps_dropout = describe(model).keeps_dropout
+    made, modules = Drawing(estimator, seed_of(generator), keeps_dropout), modules_of(model)
+    made.modules[model] = modules
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        evaluation_mode(model, keeps_dropout, modules),
+        small_products(model, modules),
+        made.here(),
+        keeps,
+    ):
+        yield
+
+
+@contextmanager
+def drawn_alone(
+    model: nn.Module, estimator: str | None, generator: torch.Generator | None
+) -> Iterator[None]:
+    """The same where the model is written to meanwhile: other predictions wait."""
+    with drawing(model, estimator, generator):
+        whole = current_drawing()
+        assert whole is not None
+        with alone(model, whole):
+            yield
 
 
 def networks_to_run(model: nn.Module, num_samples: int, estimator: str | None) -> list[nn.Module]:
     """The network to run for each draw; members of an ensemble take turns, all equally often."""
     members = members_of(model)
-    random = any(posterior.is_random for _, posterior in named_posteriors(model))
-    if estimator == "mean" or not (random or describe(model).keeps_dropout):
+    is_random = estimator != "mean" and (has_random_weights(model) or describe(model).keeps_dropout)
+    if not is_random:
         return members
     return members * math.ceil(num_samples / len(members))
 
 
 def draws_of(passes: list[nn.Module], x: Inputs) -> Tensor:
-    """(S, N, ...) outputs, from a copy of x that is mended if a network writes into it."""
-    outputs, copy = [], mapped(torch.clone, x)
-    copies = list(zip(tensors_of(copy), tensors_of(x), strict=True))
-    with repeated_input(*tensors_of(copy)):
-        with_passes = {network: _with_passes(network, x) for network in dict.fromkeys(passes)}
-        for network in passes:
-            for drawn in with_passes[network]:
-                drawn.begin_pass()
-            versions = [tensor._version for tensor, _ in copies]
-            with explained_failure(x):
-                outputs.append(run(network, copy))
-            for version, (tensor, original) in zip(versions, copies, strict=True):
-                if tensor._version != version:
-                    tensor.copy_(original)
-    draws = torch.stack(outputs)
+    """(S, N, ...) outputs; x is left as it is, also by a network that writes into it."""
+    whole = current_drawing()
+    assert whole is not None, "draws are made inside of `drawing`"
+    with explained_failure(x):
+        found = {
+            network: _outputs(network, passes.count(network), x, whole.part())
+            for network in dict.fromkeys(passes)
+        }
+    if len(found) == 1:
+        draws = found[passes[0]]
+    else:
+        one_by_one = {network: iter(outputs) for network, outputs in found.items()}
+        draws = torch.stack([next(one_by_one[network]) for network in passes])
     return draws.to(torch.promote_types(draws.dtype, torch.float32))
+
+
+def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Tensor:
+    """So many outputs of one network, (count, N, ...)."""
+    habits = habits_of(network, x, drawing, count)
+    at_once = _how_many_at_once(network, count, habits, x)
+    if at_once > 1:
+        is_alone = False
+        try:
+            found = _many_at_once(network, count, x, drawing, at_once)
+        except Exception as error:
+            found, is_alone = None, "randomness" in str(error)  # it draws by itself
+        keeps_some = habits.has_own_code and mend_kept(network)
+        if found is not None and not keeps_some:
+            return found
+        drawing, habits = drawing.again(), without_many(habits, is_alone or keeps_some)
+    with alone(network, drawing) if habits.is_alone else drawing.here():
+        found = _one_by_one(network, count, x)
+    if at_once > 1:
+        keep(network, habits)
+    return found
+
+
+def _how_many_at_once(network: nn.Module, count: int, habits: Habits, x: Inputs) -> int:
+    """As many of these draws as have a bounded number of bytes, in equal parts."""
+    if count == 1 or habits.is_alone or not habits.takes_many or _one_at_a_time.get():
+        return 1
+    limits = _AT_ONCE.get(first_parameter(network).device.type, _AT_ONCE["cpu"])
+    rows = num_examples(x)
+    each = max(1, habits.example_bytes * rows, habits.weight_bytes)
+    parts = math.ceil(count / max(1, min(limits.bytes // each, limits.rows // rows)))
+    return math.ceil(count / parts)
+
+
+def _many_at_once(
+    network: nn.Module, count: int, x: Inputs, drawing: Drawing, at_once: int
+) -> Tensor:
+    outputs, repeated = list[Tensor](), _Repeated(x)
+    with drawing.here(), repeated_input(*tensors_of(repeated.x)):
+        for first in range(0, count, at_once):
+            drawing.begin_pass()
+            number = min(at_once, count - first)
+            outputs.append(drawing.at_once(number, lambda: run(network, repeated.x)))
+            repeated.mend()
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Tensor:
+    outputs, repeated = list[Tensor](), _Repeated(x)
+    with repeated_input(*tensors_of(repeated.x)):
+        with_passes = [] if count == 1 and current_drawing() else _with_passes(network, x)
+        for _ in range(count):
+            for drawn in with_passes:
+                drawn.begin_pass()
+            outputs.append(run(network, repeated.x))
+            repeated.mend()
+    return outputs[0].unsqueeze(0) if count == 1 else torch.stack(outputs)
+
+
+class _Repeated:
+    """A copy of an input, which is mended if a network writes into it."""
+
+    def __init__(self, x: Inputs) -> None:
+        self.x = mapped(torch.clone, x)
+        self._pairs = list(zip(tensors_of(self.x), tensors_of(x), strict=True))
+        self._versions = [tensor._version for tensor, _ in self._pairs]
+
+    def mend(self) -> None:
+        """Makes it what it was."""
+        for i, (tensor, original) in enumerate(self._pairs):
+            if tensor._version != self._versions[i]:
+                tensor.copy_(original)
+                self._versions[i] = tensor._version
 
 
 def _with_passes(network: nn.Module, x: Inputs) -> list[Codebook | JointDraw]:
@@ -100,8 +207,8 @@ def _with_passes(network: nn.Module, x: Inputs) -> list[Codebook | JointDraw]:
         layer.posterior(name)
         for _, layer in bayesian_modules(network)
         for name in layer.posteriors
-        if layer.estimator != "mean"
-        and (layer.estimator == "weight" or not layer.posterior(name).is_independent)
+        if layer.estimator_now() != "mean"
+        and (layer.estimator_now() == "weight" or not layer.posterior(name).is_independent)
     ]
     return [
         *codebooks_with_passes(network),
@@ -115,54 +222,3 @@ def _lies_channels_last(x: Tensor) -> bool:
         and not x.is_contiguous()
         and x.is_contiguous(memory_format=torch.channels_last)
     )
-
-
-@contextmanager
-def drawing(
-    model: nn.Module, estimator: str | None, generator: torch.Generator | None
-) -> Iterator[None]:
-    """Where the model draws as it predicts; afterwards its mode is as it was.
-
-    For one pass it is the mean network.
-
-    With a generator the global ones are so, too.
-    """
-    estimator = "mean" if estimator == ONE_PASS else estimator
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        ready_to_predict(model, estimator),
-        small_products(model),
-        seeded(generator, next(model.parameters()).device),
-        passes_of(model),
-        repeated_input() if estimator == "moments" else nullcontext(),
-    ):
-        yield
-
-
-@contextmanager
-def ready_to_predict(model: nn.Module, estimator: str | None) -> Iterator[None]:
-    """Evaluation mode and the wanted estimator; afterwards every module is as it was."""
-    by_layers = None if estimator == "moments" else estimator
-    with drawing_by(model, by_layers), restored_mode(model):
-        model.eval()
-        if describe(model).keeps_dropout and estimator != "mean":
-            for module in dropout_modules(model):
-                module.training = True
-        yield
-
-
-@contextmanager
-def seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
-    """With a generator: a fork of the default generators, seeded by its next number."""
-    if generator is None:
-        yield
-        return
-    if not isinstance(generator, torch.Generator):
-        raise PocketBayesError(f"generator must be a torch.Generator; got {generator!r}")
-    seed = int(
-        torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
-    )
-    with isolated_randomness(device):
-        seed_everything(seed, device)
-        yield

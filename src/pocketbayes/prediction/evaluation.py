@@ -4,21 +4,22 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import named_tensors, num_examples
+from pocketbayes.layers import first_parameter, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of, require_labels
 from pocketbayes.prediction import metrics
-from pocketbayes.prediction.draws import predictive_of
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import ClassPrediction, Prediction
+from pocketbayes.prediction.predictives import predictive_of
 from pocketbayes.prediction.scoring import scored
+from pocketbayes.prediction.summaries import evened
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Record:
 def evaluate(
     model: nn.Module,
     loader: Iterable[Any],
-    num_samples: int = 30,
+    num_samples: int | Literal["auto"] = 30,
     ood_loader: Iterable[Any] | None = None,
     generator: torch.Generator | None = None,
     estimator: str | None = None,
@@ -101,7 +102,8 @@ def evaluate(
     Args:
         model: a Bayesian model; its likelihood decides between classification and regression.
         loader: yields inputs and targets. Never choose settings by the test set's record.
-        num_samples: draws per prediction.
+        num_samples: draws per prediction; "auto": as many as each example needs, of which the
+            record has the most.
         ood_loader: inputs (or pairs) from elsewhere, which the model should be unsure about.
         generator: makes the record reproducible; see `predict`, as for the other arguments.
         estimator: as in `predict`.
@@ -134,7 +136,7 @@ class Answers:
 def answered(
     model: nn.Module,
     loader: Iterable[Any],
-    num_samples: int = 30,
+    num_samples: int | Literal["auto"] = 30,
     ood_loader: Iterable[Any] | None = None,
     **options: Any,
 ) -> Answers:
@@ -153,7 +155,7 @@ def answered(
         if isinstance(prediction, ClassPrediction):
             require_labels(prediction.probs, y)
         predictions.append(prediction)
-        targets.append(y.to(next(model.parameters()).device))
+        targets.append(y.to(first_parameter(model).device))
     if not predictions:
         raise DataError("the loader is empty: it yielded no batch to evaluate")
     outside = None
@@ -164,7 +166,7 @@ def answered(
     likelihood = likelihood_of(model, options.get("likelihood")).name
     seconds = time.perf_counter() - begin
     estimator = predictive_of(model, options.get("estimator"))
-    return Answers(predictions, targets, outside, estimator, seconds, likelihood)
+    return Answers(evened(predictions), targets, outside, estimator, seconds, likelihood)
 
 
 def record_of(answers: Answers) -> Record:

@@ -1,5 +1,6 @@
 """What is wrong with data, in words: where a number is not finite."""
 
+import math
 from collections.abc import Iterable
 
 from torch import Tensor
@@ -21,7 +22,7 @@ def require_finite(named: Named, where: str, rows_before: int = 0) -> None:
 def fault_in_numbers(named: Named, rows_before: int = 0) -> str | None:
     """Which row of which tensor is NaN or infinite; a mask may hold minus infinity."""
     for name, tensor in named:
-        if not tensor.is_floating_point() or bool(tensor.detach().sum().isfinite()):
+        if not tensor.is_floating_point() or math.isfinite(tensor.detach().sum()):
             continue
         bad = tensor.isnan() if "mask" in name else ~tensor.isfinite()
         if bad.any():

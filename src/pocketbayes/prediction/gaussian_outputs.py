@@ -5,6 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+MOMENTS, ONE_PASS = "moments", "one_pass"  # the estimators that give Gaussian outputs
 _SEED = 20
 _MOST_SOBOL = torch.quasirandom.SobolEngine.MAXDIM
 

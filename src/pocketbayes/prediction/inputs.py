@@ -11,6 +11,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import (
     Inputs,
     describe,
+    first_parameter,
     named_posteriors,
     named_tensors,
     num_dims,
@@ -23,6 +24,9 @@ TARGETS = ("labels", "label", "target", "targets", "y")
 
 def float_dtype(model: nn.Module) -> torch.dtype:
     """What NumPy's floats become, most of which are doubles that nobody chose."""
+    first = first_parameter(model).dtype
+    if first.is_floating_point:
+        return first
     floats = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
 

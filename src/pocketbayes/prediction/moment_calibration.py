@@ -11,6 +11,7 @@ from pocketbayes.layers import (
     ESTIMATORS,
     Inputs,
     bayesian_modules,
+    first_parameter,
     mapped,
     members_of,
     moved,
@@ -91,7 +92,7 @@ def calibrate_moments_(
 
 def _first(model: nn.Module, data: Any, examples: int) -> Iterator[Inputs]:
     """The first examples, in small batches on the model's device."""
-    device, seen = next(model.parameters()).device, 0
+    device, seen = first_parameter(model).device, 0
     for batch in input_batches(data, examples, float_dtype(model)):
         wanted = mapped(lambda t, left=examples - seen: t[:left], batch)  # type: ignore[misc]
         require_finite(named_tensors(wanted), "the data", seen)

@@ -2,16 +2,24 @@
 
 import math
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import Inputs, describe, explained_failure, mapped, members_of, run
+from pocketbayes.layers import (
+    Inputs,
+    describe,
+    explained_failure,
+    first_parameter,
+    mapped,
+    members_of,
+    run,
+)
 from pocketbayes.moments import Moments, carrying
+from pocketbayes.posteriors import current_drawing
+from pocketbayes.prediction.alone import alone
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
-
-MOMENTS = "moments"
 
 
 def moment_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
@@ -28,10 +36,16 @@ def moment_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
 
 def output_moments_of(network: nn.Module, x: Inputs) -> tuple[Tensor, Tensor | None]:
     """Mean and variance of every output, in float32 at least; None: nothing is random."""
-    device = next(network.parameters()).device.type
-    x = mapped(_as_random if describe(network).keeps_dropout else torch.clone, x)
-    with carrying(), torch.autocast(device, enabled=False), _as_written(), explained_failure(x):
-        output = run(network, x)
+    device = first_parameter(network).device.type
+    keeps_dropout, drawing = describe(network).keeps_dropout, current_drawing()
+    x = mapped(_as_random if keeps_dropout else torch.clone, x)
+    with ExitStack() as stack:
+        if keeps_dropout and drawing is not None:
+            stack.enter_context(alone(network, drawing))  # dropout is switched on in the network
+        for context in (carrying(), torch.autocast(device, enabled=False), _as_written()):
+            stack.enter_context(context)
+        with explained_failure(x):
+            output = run(network, x)
     if isinstance(output, Moments):
         return output.expected, output.variance
     return output.to(torch.promote_types(output.dtype, torch.float32)), None

@@ -1,6 +1,6 @@
 """Draws of the outputs from one pass of the mean network, by the head that `distill_` taught."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,15 @@ from pocketbayes.layers import (
     home,
     like_output,
     mapped,
+    modules_of,
     noting,
     run,
     spread,
     usable_head,
 )
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
-
-ONE_PASS = "one_pass"
+from pocketbayes.posteriors import current_drawing
+from pocketbayes.prediction.alone import alone, must_be_alone
+from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
 
 
 def chosen_estimator(model: nn.Module, estimator: str | None) -> str | None:
@@ -47,8 +48,13 @@ def one_pass_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
 def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
     """Mean and variance of the outputs, each in the shape of the output."""
     head = require_head(model)
-    with noting() as notes, explained_failure(x):
-        output = run(model, mapped(torch.clone, x))
+    drawing = current_drawing()
+    with ExitStack() as stack:
+        if drawing is not None and must_be_alone(modules_of(model)):
+            stack.enter_context(alone(model, drawing))
+        notes = stack.enter_context(noting())
+        with explained_failure(x):
+            output = run(model, mapped(torch.clone, x))
     root = home(model)
     ready = head.ready(root)
     with full_precision(output.device.type):

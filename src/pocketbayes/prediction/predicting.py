@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import (
     Inputs,
-    bayesian_modules,
     describe,
+    first_parameter,
+    has_posteriors,
     mapped,
     moved,
     named_tensors,
@@ -19,8 +20,9 @@ from pocketbayes.layers import (
     require_module,
 )
 from pocketbayes.likelihoods import learned_for, likelihood_of
+from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import PREDICTIVES, drawing, drawn_by, predictive_of
+from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
     examples_at_once,
@@ -31,7 +33,9 @@ from pocketbayes.prediction.inputs import (
 )
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
-from pocketbayes.prediction.summaries import joined, summarised
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn, is_drawn, predictive_of
+from pocketbayes.prediction.settling import AUTO, require_draws, settled, until_settled
+from pocketbayes.prediction.summaries import in_order, joined, summarised
 
 AVERAGES = ("probs", "logits")
 
@@ -39,7 +43,7 @@ AVERAGES = ("probs", "logits")
 def predict(
     model: nn.Module,
     x: Any,
-    num_samples: int = 30,
+    num_samples: int | Literal["auto"] = 30,
     generator: torch.Generator | None = None,
     estimator: str | None = None,
     average: str = "probs",
@@ -52,8 +56,11 @@ def predict(
 
     A deterministic network, or the mean of a Bayesian one, is run once; an ensemble of such once
     per member.
-    The model's mode and parameters are left as they were, also after an error; so are the
-    global random generators if `generator` is given.
+    Many draws are made in one pass where that is faster. The model's mode and parameters are left
+    as they were, also after an error; so are the global random generators if `generator` is given.
+    Several threads may predict with one model at once: each gets what it would get alone. Models
+    that keep dropout, have hooks or are compiled do so one at a time, one draw after another; so
+    do those whose own code may draw numbers, or keeps something, as far as can be read in it.
 
     Args:
         model: a Bayesian model, trained or not.
@@ -62,9 +69,12 @@ def predict(
             is a tensor or NumPy array, a tuple of those (the inputs of `forward` in their order)
             or a dict (by name); what a loader yields is as in `fit`, so there the last of a tuple
             is its target.
-        num_samples: draws to average over.
+        num_samples: draws to average over. "auto": 30, and twice as many, up to 960, for those
+            examples of a batch whose class and entropy, or mean and std, are not settled by then
+            (docs/metrics.md); `.samples_used` says how many. Each row must be predicted by itself.
         generator: makes the draws reproducible: equal models, inputs and batch sizes give equal
-            predictions. It is advanced by one number.
+            predictions, also where a loader shuffles or augments by the global generators. It is
+            advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
             "mean" (the mean network alone), or "one_pass" (what `distill_` taught: the network
             runs once); None: one pass if taught, else the one the model was trained with. On
@@ -96,40 +106,77 @@ def predict(
         >>> unsure = pred.epistemic > 0.1
     """
     require_module(model)
-    require_count(num_samples, "num_samples")
+    first = require_draws(num_samples)
     if batch_size is not None:
         require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
-    chosen = likelihood_of(model, likelihood)
     if estimator is not None:
         require_choice(estimator, "estimator", PREDICTIVES)
-    if not any(True for _ in bayesian_modules(model)):
+    if not has_posteriors(model):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    device, dtype = next(model.parameters()).device, float_dtype(model)
+    tell = _Teller(model, likelihood, average, keep_samples)
+    device, dtype = first_parameter(model).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
-    batches = _batches(model, x, whole, batch_size, single)
-    known, parts = describe(model), list[Prediction]()
+    known, parts, rows = tell.known, list[Prediction](), 0
     estimator = chosen_estimator(model, estimator)
-    rows = 0
     with drawing(model, estimator, generator):
-        draws_for = drawn_by(model, num_samples, estimator)
-        for batch in batches:
+        settles = num_samples == AUTO and is_drawn(model, estimator)
+        for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)
             rows += num_examples(batch)
-            draws = draws_for(moved(batch, device))
-            if not parts:
-                if likelihood is None and known.likelihood is None:
-                    _require_classes(draws)
-                learned = learned_for(model, chosen, draws)
-            parts.append(
-                summarised(chosen, draws, learned, known.temperature, average, keep_samples)
-            )
+            on_device = moved(batch, device)
+            if settles:
+                parts.append(_settled(model, on_device, estimator, tell))
+            else:
+                parts.append(tell(drawn(model, on_device, first, estimator)))
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
     by = predictive_of(model, estimator)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
+
+
+class _Teller:
+    """Tells a prediction from draws of one model."""
+
+    def __init__(
+        self, model: nn.Module, likelihood: str | None, average: str, keep_samples: bool
+    ) -> None:
+        self.known, self._model = describe(model), model
+        self._chosen, self._average, self._keeps = (
+            likelihood_of(model, likelihood),
+            average,
+            keep_samples,
+        )
+        self._is_said = likelihood is not None or self.known.likelihood is not None
+        self._learned: dict[str, Tensor] | None = None
+
+    def __call__(self, draws: Tensor) -> Prediction:
+        """Of a batch."""
+        learned = self._learned_for(draws)
+        return summarised(
+            self._chosen, draws, learned, self.known.temperature, self._average, self._keeps
+        )
+
+    def is_settled(self, draws: Tensor) -> Tensor:
+        """For which rows of the batch the draws are enough."""
+        return settled(self._chosen, draws, self._learned_for(draws), self.known.temperature)
+
+    def _learned_for(self, draws: Tensor) -> dict[str, Tensor]:
+        if self._learned is None:
+            if not self._is_said:
+                _require_classes(draws)
+            self._learned = learned_for(self._model, self._chosen, draws)
+        return self._learned
+
+
+def _settled(model: nn.Module, x: Inputs, estimator: str | None, tell: _Teller) -> Prediction:
+    """The prediction of a batch, by as many draws of each row as it needs."""
+    by_number = until_settled(
+        x, lambda some, number: drawn(model, some, number, estimator), tell.is_settled
+    )
+    return in_order([tell(draws) for _, draws in by_number], [rows for rows, _ in by_number])
 
 
 def _require_classes(draws: Tensor) -> None:
@@ -148,6 +195,8 @@ def _batches(
     if single:
         assert whole is not None
         return [mapped(lambda tensor: tensor.unsqueeze(0), whole)]
-    device = next(model.parameters()).device
-    given = x if whole is None else whole
-    return input_batches(given, size or examples_at_once(model, whole, device), float_dtype(model))
+    if whole is None:
+        return fetched(input_batches(x, 1, float_dtype(model)), first_parameter(model).device)
+    if size is None and num_examples(whole) > 256:
+        size = examples_at_once(model, whole, first_parameter(model).device)
+    return input_batches(whole, size or 256, float_dtype(model))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pocketbayes.errors import PocketBayesError, require_count, warn
 from pocketbayes.likelihoods import TargetDistribution
+from pocketbayes.prediction.alone import seeded
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.draws import seeded
 
 _TEMPERED = 0.3  # a posterior of a smaller beta promises more than it holds
 
@@ -23,6 +23,8 @@ class Prediction:
     S draws is low by the factor 1 - 1/S on average (the mutual information to second order), so it
     is multiplied by S / (S - 1). One sample alone tells nothing of it: it is 0.
     `estimator` says how the samples were made; "none": no weight is random.
+    `samples_used` (N,) says how many each example took, with `num_samples="auto"`; S is then the
+    most of them, and the samples of others are repeated.
     """
 
     num_samples: int
@@ -30,6 +32,7 @@ class Prediction:
     conformal: Conformal | None = field(default=None, kw_only=True)
     beta: float | None = field(default=None, kw_only=True)
     estimator: str | None = field(default=None, kw_only=True)
+    samples_used: Tensor | None = field(default=None, kw_only=True)
 
     def draw(self, number: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """(number, N, ...) possible targets: for each a network is drawn, then what it predicts.
@@ -284,13 +287,3 @@ def _pick(number: int, samples: Tensor, is_single: bool) -> Callable[[Tensor], T
     places = torch.arange(samples.shape[1], device=device)
     chosen = torch.randint(count, (number, len(places)), device=device)
     return lambda values: values[chosen, places]
-
-
-def why_unsure(aleatoric: float, epistemic: float, pred: Prediction) -> str:
-    """The larger part of the doubt and its share; one draw alone cannot tell the parts apart."""
-    if pred.num_samples == 1:
-        return "not known: a single network cannot tell"
-    share = epistemic / max(aleatoric + epistemic, 1e-30)
-    if share > 0.5:
-        return f"{share:.0%} epistemic: its draws disagree"
-    return f"{1 - share:.0%} aleatoric: its draws agree that it is ambiguous"

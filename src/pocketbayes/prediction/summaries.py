@@ -1,6 +1,6 @@
 """From draws of a network's output to a prediction."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,8 @@ def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPr
             'needs (batch, classes, ...). Is this a regression? Then likelihood="gaussian"'
         )
     samples = draws.softmax(2)
+    if len(draws) == 1:
+        return _certain(samples, keep_samples)
     probs = samples.mean(0) if average == "probs" else draws.mean(0).softmax(1)
     entropy = torch.special.entr(probs).sum(1)
     aleatoric = torch.special.entr(samples).sum(2).mean(0)
@@ -56,6 +58,21 @@ def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPr
         aleatoric=aleatoric,
         epistemic=_epistemic(entropy, aleatoric, len(draws), average),
         variance=unbiased_variance(samples),
+    )
+
+
+def _certain(samples: Tensor, keep_samples: bool) -> ClassPrediction:
+    """From the probabilities of one draw."""
+    probs = samples[0]
+    entropy = torch.special.entr(probs).sum(1)
+    return ClassPrediction(
+        num_samples=1,
+        samples=samples if keep_samples else None,
+        probs=probs.clone() if keep_samples else probs,
+        entropy=entropy,
+        aleatoric=entropy.clone(),
+        epistemic=torch.zeros_like(entropy),
+        variance=torch.zeros_like(probs),
     )
 
 
@@ -113,13 +130,58 @@ def _binary_entropy(probs: Tensor) -> Tensor:
     return found
 
 
+def evened(parts: list[Prediction]) -> list[Prediction]:
+    """The same with equal numbers of samples, of which each is a multiple of the lower ones.
+
+    Samples that are repeated as often as each other leave a mixture as it is.
+    """
+    most = max(part.num_samples for part in parts)
+    return [part if part.num_samples == most else _repeated(part, most) for part in parts]
+
+
+def _repeated(part: Prediction, most: int) -> Prediction:
+    def repeat(samples: Tensor) -> Tensor:
+        times = most // part.num_samples
+        return samples.repeat(times, *(1 for _ in samples.shape[1:]))
+
+    found: dict[str, Any] = {"num_samples": most}
+    if part.samples is not None:
+        found["samples"] = repeat(part.samples)
+    if isinstance(part, ValuePrediction):
+        found["parts"] = part.parts.mapped(repeat)
+    return replace(part, **found)
+
+
+def in_order(parts: list[Prediction], rows: list[Tensor]) -> Prediction:
+    """One prediction from those of some rows of a batch each."""
+    for_rows = [
+        replace(part, samples_used=torch.full_like(some, part.num_samples))
+        for part, some in zip(parts, rows, strict=True)
+    ]
+    whole, order = joined(evened(for_rows), single=False), torch.cat(rows).argsort()
+    found = dict[str, Any]()
+    for name in (field.name for field in fields(whole)):
+        value, dim = getattr(whole, name), _dim_of_rows(name)
+        if isinstance(value, TargetDistribution):
+            found[name] = value.mapped(lambda t, dim=dim: t.index_select(dim, order))  # type: ignore[misc]
+        elif isinstance(value, Tensor):
+            found[name] = value.index_select(dim, order)
+    return replace(whole, **found)
+
+
+def _dim_of_rows(name: str) -> int:
+    return 1 if name in ("samples", "parts") else 0
+
+
 def joined(parts: list[Prediction], single: bool) -> Prediction:
     """One prediction from those of the batches; for a single example, without batch dimension."""
+    if len(parts) == 1 and not single:
+        return parts[0]
+    parts = evened(parts)
     kind, found = type(parts[0]), dict[str, Any]()
     for name in (field.name for field in fields(kind)):
         values = [getattr(part, name) for part in parts]
-        dim = 1 if name in ("samples", "parts") else 0
-        found[name] = _joined_values(values, dim, single)
+        found[name] = _joined_values(values, _dim_of_rows(name), single)
     if single and kind is ClassPrediction:
         found["class_dim"] = 0
     elif single:
@@ -133,6 +195,6 @@ def _joined_values(values: list[Any], dim: int, single: bool) -> Any:
         whole = type(first).joined(values, dim)
         return whole.mapped(lambda tensor: tensor.squeeze(dim)) if single else whole
     if isinstance(first, Tensor):
-        together = torch.cat(values, dim)
+        together = first if len(values) == 1 else torch.cat(values, dim)
         return together.squeeze(dim) if single else together
     return first

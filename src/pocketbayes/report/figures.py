@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ def weight_figures(
     out: str | os.PathLike[str],
     loader: Iterable[Any] | None = None,
     method: Sharing | None = None,
-    num_samples: int = 30,
+    num_samples: int | Literal["auto"] = 30,
 ) -> list[Path]:
     """Draws the (mean, std) plane, densities of weights and, with data, confidence by class.
 
@@ -43,7 +43,7 @@ def weight_figures(
         out: directory for `plane.png`, `densities.png` and `confidence.png`.
         loader: (input, class number) batches.
         method: thresholds and number of components for a model that does not share yet.
-        num_samples: draws per prediction.
+        num_samples: draws per prediction; "auto": as in `predict`.
 
     Example:
         >>> weight_figures(model, "figures", test_loader, method=Sharing(components=50))
@@ -140,7 +140,7 @@ def _entries(codebook: Codebook) -> Numbers:
 
 
 def _confidences(
-    model: nn.Module, loader: Iterable[Any], num_samples: int
+    model: nn.Module, loader: Iterable[Any], num_samples: int | Literal["auto"]
 ) -> tuple[Numbers, Numbers, tuple[str, ...]]:
     """Confidence and true class of every example, and the names of the classes."""
     confidence, labels, classes = list[Tensor](), list[Tensor](), 0

@@ -24,7 +24,7 @@ from pocketbayes.layers import (
 )
 from pocketbayes.methods import averaged
 from pocketbayes.posteriors import codebooks_with_passes
-from pocketbayes.prediction import drawing, float_dtype, input_batches
+from pocketbayes.prediction import drawn_alone, float_dtype, input_batches
 
 BatchNorms = dict[str, _BatchNorm]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -67,7 +67,7 @@ def refresh_norms_(
     forget_calibration(model)
     forget_head(model)
     device = next(model.parameters()).device
-    with drawing(model, estimator, generator), _begun_anew(batch_norms):
+    with drawn_alone(model, estimator, generator), _begun_anew(batch_norms):
         inputs = input_batches(loader, 256, float_dtype(model))
         _run(members_of(model), islice(inputs, batches), device)
         _require_finite(batch_norms)

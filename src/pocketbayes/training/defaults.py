@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from pocketbayes.layers import bayesian_modules, describe, explained_failure, moved, run
+from pocketbayes.layers import bayesian_modules, describe, moved
 from pocketbayes.likelihoods import LIKELIHOODS, CountLikelihood, Likelihood
 from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod, averaged
-from pocketbayes.prediction import drawing, float_dtype, unpack
+from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
 
 _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
 _EPOCHS = 100
@@ -144,8 +144,8 @@ def fits_already(model: nn.Module, loader: Iterable[Any], likelihood: str, metho
     outputs, targets = list[Tensor](), list[Tensor]()
     for batch in islice(loader, _LOOKED_AT):
         x, y = unpack(batch, "the training loader", float_dtype(model))
-        with drawing(model, "mean", None), explained_failure(x):
-            outputs.append(run(model, moved(x, device)))
+        with drawing(model, "mean", None):
+            outputs.append(draws_of([model], moved(x, device))[0])
         targets.append(y.to(device))
     surplus = torch.tensor(-torch.inf, device=device)  # every process must come to the average
     if outputs and len({out.shape[1:] for out in outputs}) == 1:

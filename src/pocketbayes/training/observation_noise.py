@@ -23,7 +23,14 @@ from pocketbayes.likelihoods import (
     set_learned_,
 )
 from pocketbayes.methods import averaged
-from pocketbayes.prediction import drawing, draws_of, float_dtype, networks_to_run, unpack
+from pocketbayes.prediction import (
+    drawing,
+    draws_of,
+    fetched,
+    float_dtype,
+    networks_to_run,
+    unpack,
+)
 from pocketbayes.training.batch_norm import require_refreshable
 
 _DRAWS = 8  # for each batch: those of whole weights are the same for all its examples
@@ -75,7 +82,8 @@ def refresh_noise_(
         return model
     with drawing(model, estimator, generator):
         networks = networks_to_run(model, _DRAWS, estimator)
-        pairs = _outputs_and_targets(networks, islice(loader, batches), model, found)
+        read = islice(fetched(loader, next(model.parameters()).device), batches)
+        pairs = _outputs_and_targets(networks, read, model, found)
         first = next(pairs, None)
         if first is None:
             raise DataError("the loader is empty: it yielded no batch to estimate the noise from")

@@ -1,0 +1,52 @@
+"""All modules of a network, found faster than by its own methods, which also make names."""
+
+from torch import Tensor, nn
+
+from pocketbayes.layers.module import BayesianModule
+
+
+def modules_of(network: nn.Module) -> list[nn.Module]:
+    """Every module once, in the order of `network.modules()`."""
+    found, pending = dict[nn.Module, None](), [network]
+    while pending:
+        module = pending.pop()
+        if module in found:
+            continue
+        found[module] = None
+        inside = module._modules
+        if inside:
+            pending += [child for child in reversed(inside.values()) if child is not None]
+    return list(found)
+
+
+def first_parameter(network: nn.Module) -> Tensor:
+    """That which tells where the network lies; a buffer if there is no parameter."""
+    pending = [network]
+    while pending:
+        module = pending.pop()
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                return parameter
+        pending += [child for child in reversed(module._modules.values()) if child is not None]
+    return next(network.buffers())
+
+
+def has_posteriors(network: nn.Module) -> bool:
+    """Whether any layer is Bayesian."""
+    pending = [network]
+    while pending:
+        module = pending.pop()
+        if isinstance(module, BayesianModule):
+            return True
+        pending += [child for child in reversed(module._modules.values()) if child is not None]
+    return False
+
+
+def has_random_weights(network: nn.Module) -> bool:
+    """Whether some posterior is more than a point."""
+    return any(
+        posterior.is_random
+        for module in modules_of(network)
+        if isinstance(module, BayesianModule)
+        for posterior in module.posteriors_by_name().values()
+    )
