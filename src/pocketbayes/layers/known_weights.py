@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.layers.walking import modules_of
 from pocketbayes.posteriors import Posterior
 
 _PART = 1 << 18  # values of a part
@@ -64,7 +65,7 @@ class KnownWeights:
 
 def weights_of(root: nn.Module, beside: Collection[str]) -> list[Tensor]:
     """All that predictions depend on: parameters, numbers in buffers, and posteriors' places."""
-    return [tensor for module in root.modules() for tensor in _own(module, root, beside)]
+    return [tensor for module in modules_of(root) for tensor in _own(module, root, beside)]
 
 
 def _own(module: nn.Module, root: nn.Module, beside: Collection[str]) -> Iterator[Tensor]:
