@@ -76,7 +76,7 @@ class Outcome:
             "weights_kept": self.weights,
             "file_bytes": self.bytes,
             "passes": 1 if r.estimator in ("none", "one_pass") else r.num_samples,
-            "seconds": self.seconds,
+            "training_s": self.seconds,
         }
 
 
@@ -236,7 +236,7 @@ def _write_pictures(test: ImageSet, chosen: list[int], directory: Path) -> list[
 
 
 def _digit_table(test: ImageSet, chosen: list[int], pred: ClassPrediction) -> Table:
-    table = Table(title="Three test digits and how sure the network is", title_justify="left")
+    table = Table(title="Three test digits, judged by one-pass", title_justify="left")
     for index in chosen:
         table.add_column(f"written as {test.classes[int(test.labels[index])]}")
     table.add_row(*(as_characters(test.images[index, 0]) for index in chosen))

@@ -95,8 +95,8 @@ def inference_in_words(
         rows.append(("posterior", f"beta {beta:g}, {'Bayes rule' if beta == 1 else kind}"))
     if training is not None and "prior_by" in training:
         rows.append(("prior", _laplace_prior_in_words(training)))
-    elif prior is not None:
-        rows.append(("prior", {"learned": "learned, a std for each tensor"}.get(prior, prior)))
+    elif prior is not None or beta is not None:
+        rows.append(("prior", "learned, a std for each tensor" if prior == "learned" else "fixed"))
     if decay_std is not None:
         rows.append(("weight decay", f"a second prior on the means, of std {decay_std:.2g}"))
     return rows

@@ -129,7 +129,8 @@ def predict(
             if settles:
                 parts.append(_settled(model, on_device, estimator, tell))
             else:
-                parts.append(tell(drawn(model, on_device, first, estimator)))
+                part = tell(drawn(model, on_device, first, estimator))
+                parts.append(_counted(part, num_examples(batch)) if num_samples == AUTO else part)
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
@@ -177,6 +178,11 @@ def _settled(model: nn.Module, x: Inputs, estimator: str | None, tell: _Teller) 
         x, lambda some, number: drawn(model, some, number, estimator), tell.is_settled
     )
     return in_order([tell(draws) for _, draws in by_number], [rows for rows, _ in by_number])
+
+
+def _counted(part: Prediction, rows: int) -> Prediction:
+    """With the same number of draws for each row: more would tell no more."""
+    return replace(part, samples_used=torch.full((rows,), part.num_samples))
 
 
 def _require_classes(draws: Tensor) -> None:
