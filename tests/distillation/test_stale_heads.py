@@ -243,6 +243,32 @@ def test_what_no_prediction_depends_on_may_change():
     assert not has_stale_head(model)
 
 
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("mask", torch.ones(3, dtype=torch.bool))
+        self.register_buffer("order", torch.arange(3))
+
+    def forward(self, x):
+        return (self.layer(x) * self.mask)[:, self.order]
+
+
+@pytest.mark.parametrize("name", ["mask", "order"])
+def test_masks_and_orders_are_weights(name):
+    model = pb.distill_(pb.bayesianize_(Masked(), std_init=0.1), batches(), 1)
+    getattr(model, name).copy_(getattr(model, name).flip(0) if name == "order" else False)
+    assert has_stale_head(model)
+
+
+@pytest.mark.parametrize("column", range(6))
+def test_a_column_behind_torchs_back_is_noticed(column):
+    model = distilled()
+    assert not has_stale_head(model)
+    mean_of(model).data[:, column] = 0
+    assert has_stale_head(model)
+
+
 def test_statistics_of_norms_are_weights():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))

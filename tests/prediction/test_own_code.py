@@ -4,8 +4,9 @@ Each of these was wrong when many draws were made at once by what a first trial 
 """
 
 import functools
-import math
 import random
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import pocketbayes as pb
-from pocketbayes.posteriors import Drawing
+from pocketbayes.models import build_network
+from pocketbayes.posteriors import Drawing, Gaussian
 from pocketbayes.prediction import draws, habits
-from pocketbayes.prediction.own_code import own_code_of
+from pocketbayes.prediction.alone import must_be_alone
 
 OWN = torch.Generator()
 
@@ -227,32 +229,64 @@ def test_noise_of_global_generators_repeats_with_the_seed_and_leaves_them(kind, 
 
 
 class Ordinary(nn.Module):
-    """What people write, without noise: may be run many at once."""
+    """What people write, without noise; nobody can know that, so it runs one draw after another."""
 
-    def __init__(self, rate=0.5):
+    def __init__(self):
         super().__init__()
-        self.first, self.rest = nn.Linear(4, 8), nn.ModuleList([nn.Linear(8, 8)])
-        self.last, self.act, self.rate = nn.Linear(8, 3), F.gelu, rate
-        self.sizes = [4, 8, 3]
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
 
     def forward(self, x):
-        x = torch.relu(self.first(x)) / math.sqrt(self.sizes[0])
-        for layer in self.rest:
-            x = x + self.act(layer(x))
-        x = F.dropout(x, self.rate, self.training)
-        return self.head(x)
-
-    def head(self, x):
-        return self.last(x.flatten(1))
+        return self.last(torch.relu(self.first(x)))
 
 
-class Inherited(Ordinary):
-    def forward(self, x):
-        return super().forward(x) * 2
+class OwnConv(nn.Conv1d):
+    def _conv_forward(self, x, weight, bias):
+        return super()._conv_forward(x, weight, bias) + np.random.randn()
 
 
-@pytest.mark.parametrize("kind", [Net, Ordinary, Inherited])
-def test_code_without_noise_runs_many_at_once(kind, monkeypatch):
+class OwnGaussian(Gaussian):
+    """As one who extends the library may write it."""
+
+
+def of_own_posterior():
+    model = pb.bayesianize_(nn.Sequential(nn.Linear(4, 3)))
+    pb.replace_posterior(
+        model, "0.weight", OwnGaussian(torch.zeros(3, 4), torch.zeros(3, 4), torch.ones(()))
+    )
+    return model
+
+
+def patched():
+    model = nn.Sequential(nn.Conv1d(1, 3, 4), nn.Flatten())
+    model[0]._conv_forward = lambda x, weight, bias: F.conv1d(x, weight, bias)
+    return model
+
+
+STRANGE = {
+    "own class": Ordinary,
+    "a method that torch calls": lambda: nn.Sequential(OwnConv(1, 3, 4)),
+    "an own posterior": of_own_posterior,
+    "a patched layer": patched,
+    "an activation": lambda: nn.TransformerEncoderLayer(8, 2, 8, activation=lambda x: x),
+    "scripted": lambda: nn.Sequential(nn.Linear(4, 3), torch.jit.script(nn.ReLU())),
+}
+KNOWN = {
+    "layers": lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3)),
+    "attention": lambda: nn.TransformerEncoderLayer(8, 2, 8, activation="gelu"),
+    "recurrent": lambda: nn.LSTM(4, 3),
+    "of the library": lambda: build_network("lenet5", input_shape=(1, 28, 28)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("name", [*STRANGE, *KNOWN])
+def test_only_what_is_known_runs_many_at_once(name):
+    net = (STRANGE | KNOWN)[name]()
+    model = net if any(True for _ in pb.named_posteriors(net)) else pb.bayesianize_(net)
+    assert must_be_alone(model.eval().modules()) == (name in STRANGE)
+
+
+def test_layers_run_many_at_once(monkeypatch):
     counts, at_once = [], Drawing.at_once
 
     def counted(self, count, run):
@@ -260,19 +294,31 @@ def test_code_without_noise_runs_many_at_once(kind, monkeypatch):
         return at_once(self, count, run)
 
     monkeypatch.setattr(Drawing, "at_once", counted)
-    model, x = model_of(kind, 0.3), torch.randn(3, 4)
-    assert logits_of(model, x, 30).std(0).min() > 0.01
-    assert counts[-1] == 30
-    assert own_code_of(model.modules()).is_pure
+    model = pb.bayesianize_(KNOWN["layers"](), std_init=0.3).eval()
+    assert logits_of(model, torch.randn(3, 4), 30).std(0).min() > 0.01
+    assert counts == [30]
 
 
-def test_the_verdict_follows_settings_not_time():
-    model = model_of(Ordinary)
-    marks = [own_code_of(model.modules()).mark for _ in range(3)]
-    assert len(set(marks)) == 1
-    model.rate = 0.25
-    assert own_code_of(model.modules()).mark != marks[0]
-    assert own_code_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).modules()) is None
+@pytest.mark.parametrize("estimator", ["moments", "one_pass"])
+def test_own_noise_repeats_with_the_seed_by_one_pass_too(estimator):
+    model, x = model_of(OfTorch, 0.1), torch.randn(8, 4)
+    pb.distill_(model, [x], 1)
+    state = torch.get_rng_state()
+    first, again = (
+        pb.predict(model, x, generator=torch.Generator().manual_seed(1), estimator=estimator).probs
+        for _ in range(2)
+    )
+    assert torch.equal(first, again)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_first_prediction_imports_no_compiler():
+    code = """
+import sys, torch, pocketbayes as pb
+pb.predict(pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(4, 3))), torch.randn(8, 4))
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("number", [1, 30])
@@ -318,13 +364,8 @@ def kept_by(model):
             if t is not None]  # fmt: skip
 
 
-@pytest.mark.parametrize("trusting", [False, True])
 @pytest.mark.parametrize("how", ["attribute", "setattr", "list", "dict", "vars"])
-def test_what_a_network_keeps_is_alive(how, trusting, monkeypatch):
-    if trusting:  # as if its code had not been understood
-        monkeypatch.setattr(habits, "own_code_of", lambda _: None)
-        pure = habits.Habits(False, True, 48, 0, has_own_code=True, key="pure")
-        monkeypatch.setattr(draws, "habits_of", lambda *_: pure)
+def test_what_a_network_keeps_is_alive(how):
     model, x = pb.bayesianize_(Keeping(how), std_init=0.3).eval(), torch.randn(5, 4)
     logits_of(model, x)
     assert kept_by(model)

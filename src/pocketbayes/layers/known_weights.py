@@ -8,6 +8,7 @@ nothing has changed. Otherwise a sketch decides, of which each part w of a tenso
 It is the same on another device, and almost the same in another type.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers.walking import modules_of
-from pocketbayes.posteriors import Posterior
+from pocketbayes.posteriors import version_of
 
 _PART = 1 << 18  # values of a part
 _ROUNDING = 1e-9  # of sums in float64, relative to |w|
 _EPSILONS = 4.0  # of another type: rounding moves s by about 0.2 eps |w|
-_TENSORS, _VALUES = 16, 32  # that are looked at: tensors, and values of each
-_IDLE = "prior_std"  # of posteriors: no prediction depends on it
+_VALUES = 32  # of each tensor that are looked at
+_IDLE = ("prior_std", "num_batches_tracked")  # no prediction depends on them
 
 
 class Sketch(NamedTuple):
@@ -64,7 +65,7 @@ class KnownWeights:
 
 
 def weights_of(root: nn.Module, beside: Collection[str]) -> list[Tensor]:
-    """All that predictions depend on: parameters, numbers in buffers, and posteriors' places."""
+    """All that predictions depend on: parameters and buffers, but caches and counters."""
     return [tensor for module in modules_of(root) for tensor in _own(module, root, beside)]
 
 
@@ -73,10 +74,10 @@ def _own(module: nn.Module, root: nn.Module, beside: Collection[str]) -> Iterato
         if tensor is not None and not (module is root and name in beside):
             yield tensor
     for name, buffer in module._buffers.items():
-        if buffer is None or name == _IDLE or name in module._non_persistent_buffers_set:
+        if buffer is None or name in _IDLE or name in module._non_persistent_buffers_set:
             continue
-        counts = buffer.is_floating_point() or isinstance(module, Posterior)
-        if counts and not (module is root and name in beside):
+        counts_calls = not buffer.is_floating_point() and buffer.dim() == 0
+        if not counts_calls and not (module is root and name in beside):
             yield buffer
 
 
@@ -102,21 +103,22 @@ class _Look:
 
 @torch.no_grad()
 def _look(weights: list[Tensor]) -> _Look:
-    places = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights]
-    views: dict[torch.device, list[Tensor]] = {}
-    for w in _spread_out(weights):
-        if w.is_floating_point() and _is_one_block(w):
+    places = [(w.data_ptr(), version_of(w)) for w in weights]
+    views: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for w in weights:
+        if w.numel() and _is_one_block(w):
             count = min(_VALUES, w.numel())
-            view = w.as_strided((count,), (max(1, w.numel() // _VALUES),))
-            views.setdefault(w.device, []).append(view)
+            view = w.as_strided((count,), (_step(w),))
+            views.setdefault((w.device, w.dtype), []).append(view)
     return _Look(places, [torch.cat(some) for some in views.values()])
 
 
-def _spread_out(weights: list[Tensor]) -> list[Tensor]:
-    """Some of the tensors, the first and the last among them, in uneven steps."""
-    if len(weights) <= _TENSORS:
-        return weights
-    return [weights[i * (len(weights) - 1) // (_TENSORS - 1)] for i in range(_TENSORS)]
+def _step(w: Tensor) -> int:
+    """Between values that are looked at: over the whole tensor, and in every column of it."""
+    step, width = max(1, w.numel() // _VALUES), w.shape[-1] if w.dim() else 1
+    while step > 1 and math.gcd(step, width) > 1:
+        step -= 1
+    return step
 
 
 def _is_one_block(w: Tensor) -> bool:

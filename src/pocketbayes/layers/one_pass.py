@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.known_weights import KnownWeights
+from pocketbayes.posteriors import version_of
 
 PREFIX = "one_pass_"  # of the names of its buffers
 _OFF, _UNREAD, _STEPS_PER_OCTAVE = -128, -127, 8
@@ -224,10 +225,10 @@ class OnePassHead:
         mark = root._buffers[PREFIX + "center"]
         assert mark is not None
         known = self._known
-        if known is None or known[0] is not mark or known[1] != mark._version:
+        if known is None or known[0] is not mark or known[1] != version_of(mark):
             numbers = numbers_in(tensors_at(root), self.gone is not None)
             widths = self.widths(len(numbers.slope))
-            known = self._known = mark, mark._version, folded(numbers, widths, self.gone or ())
+            known = self._known = mark, version_of(mark), folded(numbers, widths, self.gone or ())
         return known[2]
 
 

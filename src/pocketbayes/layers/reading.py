@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import DataError, PocketBayesError
 from pocketbayes.layers.bayesian import LinearLayer
 from pocketbayes.layers.one_pass import PREFIX, OnePassHead, Place
+from pocketbayes.posteriors import version_of
 
 _KEY = "_pocketbayes_head"
 
@@ -114,7 +115,7 @@ def last_variance_of(head: OnePassHead, layer: nn.Module, rows: Tensor) -> Tenso
 def _variances(head: OnePassHead, layer: LinearLayer) -> dict[str, Tensor]:
     """Of weight and bias in float32, kept while the parameters of the posteriors stay."""
     own = [p for q in layer.posteriors.values() for p in q._parameters.values() if p is not None]
-    key = tuple((id(p), p._version, p.device, p.dtype) for p in own)
+    key = tuple((id(p), version_of(p), p.device, p.dtype) for p in own)
     known = head.of_last
     if known is None or known[0] != key or not own:
         found = {n: layer.posterior(n).moments()[1].detach().float() for n in layer.posteriors}

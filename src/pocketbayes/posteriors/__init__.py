@@ -1,7 +1,13 @@
 """The families of posteriors, a closed table, and the random numbers they are drawn with."""
 
 from pocketbayes.posteriors.base import Posterior
-from pocketbayes.posteriors.codebook import DRAWS, Codebook, codebooks_with_passes, passes_of
+from pocketbayes.posteriors.codebook import (
+    DRAWS,
+    Codebook,
+    codebooks_with_passes,
+    passes_of,
+    version_of,
+)
 from pocketbayes.posteriors.conversions import (
     as_dense,
     as_log_uniform,
@@ -118,4 +124,5 @@ __all__ = [
     "thinned",
     "to_units",
     "unit_layout",
+    "version_of",
 ]

@@ -66,7 +66,7 @@ class Codebook(nn.Module):
     def _pass(self, asker: int, generator: torch.Generator | None) -> Tensor:
         """The draw of all entries in this pass; a new one if the asker has had it already."""
         state = (
-            *((id(p), _version(p), p.dtype, p.device) for p in (self.mean, self.log_std)),
+            *((id(p), version_of(p), p.dtype, p.device) for p in (self.mean, self.log_std)),
             torch.is_grad_enabled(),
             torch._C._functorch.maybe_current_level(),
         )
@@ -152,7 +152,7 @@ def _keep_passes_from_compilers() -> None:
         setattr(Codebook, name, kept)
 
 
-def _version(parameter: Tensor) -> int:
+def version_of(parameter: Tensor) -> int:
     """Counts changes in place; one made in inference mode has no counter."""
     return 0 if parameter.is_inference() else parameter._version
 

@@ -1,8 +1,11 @@
-"""Networks that draw from torch's default generators themselves: one prediction at a time."""
+"""Networks that may draw from torch's default generators themselves: one prediction at a time."""
 
+import functools
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from types import BuiltinFunctionType
 from typing import TypeVar
 
 import torch
@@ -23,20 +26,23 @@ from pocketbayes.posteriors import (
 )
 
 Batch = TypeVar("Batch")
+_HARMLESS = (int, float, str, tuple, list, dict, set, type(None), BuiltinFunctionType)
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def must_be_alone(modules: Iterable[nn.Module]) -> bool:
     """Whether what a prediction sets has to be written into the network of these modules.
 
-    Compiled code and wrappers for several devices do not see what a thread draws by, hooks may do
-    anything, and what is in training mode by an `eval` of its own may draw.
+    Code of users and hooks may do anything; compiled code and wrappers for several devices do not
+    see what a thread draws by; what is in training mode by an `eval` of its own may draw.
     """
     if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
         return True
     for module in modules:
         if (
             module.training
+            or not is_known(type(module))  # type: ignore[arg-type]
+            or _is_patched(module)
             or module._forward_hooks
             or module._compiled_call_impl is not None
             or isinstance(module, _WRAPPERS)
@@ -47,6 +53,24 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
         if before and not all(isinstance(hook, Note) for hook in before.values()):
             return True
     return False
+
+
+@functools.cache
+def is_known(kind: type) -> bool:
+    """Whether modules of this class are of torch or of this library, not of a user."""
+    if "plain_class" in vars(kind):  # a Bayesian layer, made of that class
+        return is_known(vars(kind)["plain_class"])
+    known = kind.__module__.startswith(("torch.nn.modules.", "pocketbayes."))
+    return known and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+
+
+def _is_patched(module: nn.Module) -> bool:
+    """Whether it holds a function of a user, such as a `forward` or an activation."""
+    return any(
+        callable(value) and not str(getattr(value, "__module__", "")).startswith("torch")
+        for value in module.__dict__.values()
+        if not isinstance(value, _HARMLESS)
+    )
 
 
 @contextmanager

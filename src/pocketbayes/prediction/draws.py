@@ -37,7 +37,6 @@ from pocketbayes.posteriors import (
 from pocketbayes.prediction.alone import alone, seed_of
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.habits import Habits, habits_of, keep, without_many
-from pocketbayes.prediction.leftovers import mend_kept
 
 
 class _Limits(NamedTuple):
@@ -133,15 +132,11 @@ def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Ten
     habits = habits_of(network, x, drawing, count)
     at_once = _how_many_at_once(network, count, habits, x)
     if at_once > 1:
-        is_alone = False
         try:
-            found = _many_at_once(network, count, x, drawing, at_once)
+            return _many_at_once(network, count, x, drawing, at_once)
         except Exception as error:
-            found, is_alone = None, "randomness" in str(error)  # it draws by itself
-        keeps_some = habits.has_own_code and mend_kept(network)
-        if found is not None and not keeps_some:
-            return found
-        drawing, habits = drawing.again(), without_many(habits, is_alone or keeps_some)
+            draws_by_itself = "randomness" in str(error)
+            drawing, habits = drawing.again(), without_many(habits, draws_by_itself)
     with alone(network, drawing) if habits.is_alone else drawing.here():
         found = _one_by_one(network, count, x)
     if at_once > 1:

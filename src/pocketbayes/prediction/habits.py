@@ -1,7 +1,7 @@
 """How a network may be run: alone, one draw after another, or many at once, and how many.
 
-What its code can do is read anew for each prediction; what is found out by a trial is kept for its
-modules, their settings and the kind of input.
+Only layers and networks of torch and of this library run many draws at once, and in many threads:
+code of users may draw, or keep what it saw. What a trial finds is kept for the kind of input.
 """
 
 import threading
@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.overrides import TorchFunctionMode
 
 from pocketbayes.layers import (
     BayesianModule,
@@ -26,7 +25,6 @@ from pocketbayes.layers import (
 )
 from pocketbayes.posteriors import Drawing
 from pocketbayes.prediction.alone import must_be_alone
-from pocketbayes.prediction.own_code import OwnCode, own_code_of
 
 _MOST_KINDS_OF_INPUT = 64
 _LOCK = threading.Lock()
@@ -42,7 +40,6 @@ class Habits:
         takes_many: many draws can be made at once, as far as is known.
         example_bytes: of the largest tensor in a pass, for one example.
         weight_bytes: of the largest weight that is drawn.
-        has_own_code: it consists not only of layers that are known.
         key: what it was found for.
     """
 
@@ -50,7 +47,6 @@ class Habits:
     takes_many: bool = False
     example_bytes: int = 0
     weight_bytes: int = 0
-    has_own_code: bool = False
     key: Hashable = None
 
 
@@ -62,16 +58,13 @@ def habits_of(network: nn.Module, x: Inputs, drawing: Drawing, count: int) -> Ha
     modules = drawing.modules.get(network) or modules_of(network)
     if drawing.keeps_dropout or must_be_alone(modules):
         return ALONE
-    code = own_code_of(modules)
-    if code is not None and not code.is_pure:
-        return ALONE
-    if count == 1 and (code is None or not code.may_draw):
+    if count == 1:
         return SIMPLE
-    key = _key(modules, x, drawing, code)
+    key = _key(modules, x, drawing)
     found = _known.get(network, {}).get(key)
     if found is None:
         try:
-            found = _tried(network, x, drawing, code, key)
+            found = _tried(network, x, drawing, key)
         except Exception:  # a real prediction will tell, in its own words
             return ALONE
         keep(network, found)
@@ -83,13 +76,10 @@ def without_many(habits: Habits, is_alone: bool) -> Habits:
     return replace(habits, is_alone=is_alone, takes_many=False)
 
 
-def _key(
-    modules: Sequence[nn.Module], x: Inputs, drawing: Drawing, code: OwnCode | None
-) -> Hashable:
+def _key(modules: Sequence[nn.Module], x: Inputs, drawing: Drawing) -> Hashable:
     """All that decides how inputs are run: one row alone may be run as many are not."""
     kinds = tuple((t.shape[1:], t.dtype, t.device) for t in tensors_of(x))
-    own = tuple(map(id, modules)), None if code is None else code.mark
-    return drawing.estimator, num_examples(x) == 1, kinds, own
+    return drawing.estimator, num_examples(x) == 1, kinds, tuple(map(id, modules))
 
 
 def keep(network: nn.Module, found: Habits) -> None:
@@ -101,38 +91,15 @@ def keep(network: nn.Module, found: Habits) -> None:
         kinds[found.key] = found
 
 
-def _tried(
-    network: nn.Module, x: Inputs, drawing: Drawing, code: OwnCode | None, key: Hashable
-) -> Habits:
-    """Runs the network on the first rows, and looks what happens."""
+def _tried(network: nn.Module, x: Inputs, drawing: Drawing, key: Hashable) -> Habits:
+    """Runs the mean network on the first rows, and looks how large its tensors are."""
     rows = mapped(lambda tensor: tensor[:2], x)
-    trial = Drawing(drawing.estimator, 0)
-    if code is not None and not _does_as_before(network, rows, trial, code.may_draw):
-        return replace(ALONE, key=key)
     sizes = _Sizes()
     with Drawing("mean", 0).here(), sizes:
         sizes.note(run(network, mapped(torch.clone, rows)))
-    each, weights = sizes.largest // num_examples(rows), _weight_bytes(network, rows, trial)
-    return Habits(False, True, each, weights, code is not None, key)
-
-
-def _does_as_before(network: nn.Module, x: Inputs, trial: Drawing, may_draw: bool) -> bool:
-    """Whether the same draws give the same outputs, and nothing that the network holds changes."""
-
-    def ran() -> Tensor:
-        return run(network, mapped(torch.clone, x))
-
-    def versions() -> list[int]:
-        return [t._version for t in (*network.parameters(), *network.buffers())]
-
-    before = versions()
-    if may_draw:
-        with trial.again().here() as drawing:
-            drawing.at_once(1, ran)  # an error if it draws
-    with trial.again().here():
-        first = ran()
-    with trial.again().here():
-        return torch.equal(first, ran()) and versions() == before
+    each = sizes.largest // num_examples(rows)
+    weights = _weight_bytes(network, rows, Drawing(drawing.estimator, 0))
+    return Habits(False, True, each, weights, key)
 
 
 def _weight_bytes(network: nn.Module, x: Inputs, drawing: Drawing) -> int:
@@ -147,20 +114,18 @@ def _weight_bytes(network: nn.Module, x: Inputs, drawing: Drawing) -> int:
         return max(sizes, default=0)
 
 
-class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the bytes of the largest tensor that comes out of an operation."""
+class _Sizes(TorchFunctionMode):
+    """Notes the bytes of the largest tensor that comes out of a function of torch."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.largest = 1
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs the operation."""
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the function."""
         found = func(*args, **(kwargs or {}))
-        if func.is_view:  # of a weight, for instance
-            return found
-        for leaf in (found,) if isinstance(found, Tensor) else tree_leaves(found):
-            if isinstance(leaf, Tensor):
+        for leaf in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(leaf, Tensor) and not leaf._is_view():  # of a weight, for instance
                 self.note(leaf)
         return found
 

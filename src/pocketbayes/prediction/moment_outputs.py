@@ -14,11 +14,12 @@ from pocketbayes.layers import (
     first_parameter,
     mapped,
     members_of,
+    modules_of,
     run,
 )
 from pocketbayes.moments import Moments, carrying
 from pocketbayes.posteriors import current_drawing
-from pocketbayes.prediction.alone import alone
+from pocketbayes.prediction.alone import alone, must_be_alone
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
 
 
@@ -40,8 +41,9 @@ def output_moments_of(network: nn.Module, x: Inputs) -> tuple[Tensor, Tensor | N
     keeps_dropout, drawing = describe(network).keeps_dropout, current_drawing()
     x = mapped(_as_random if keeps_dropout else torch.clone, x)
     with ExitStack() as stack:
-        if keeps_dropout and drawing is not None:
-            stack.enter_context(alone(network, drawing))  # dropout is switched on in the network
+        is_alone = keeps_dropout or must_be_alone(modules_of(network))
+        if is_alone and drawing is not None:
+            stack.enter_context(alone(network, drawing))
         for context in (carrying(), torch.autocast(device, enabled=False), _as_written()):
             stack.enter_context(context)
         with explained_failure(x):

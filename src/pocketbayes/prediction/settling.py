@@ -8,9 +8,10 @@ error s / sqrt(S), s being the std over draws. It is settled when
 - labels: the same for each label, of which the probability is 3 errors away from 1/2;
 - values: the mean has an error of at most 5% of the predictive std, and so has the std.
 
-It is looked at after 30, 60, 120, 240, 480 and 960 draws, where it ends. A class that is not the
-most probable one of infinitely many draws is taken for it at one look with a chance of at most
-1 in 700, at one of them all of at most 1 in 120.
+It is looked at after 30, 60, 120, 240, 480 and 960 draws, where it ends. Where means over draws are
+nearly Gaussian, a class that is not the most probable one of infinitely many draws is taken for it
+at one look with a chance of at most 1 in 700, at one of them all of at most 1 in 120. What happens
+in fewer than a tenth of all draws may happen in none of 30, and is then not seen.
 """
 
 import math
