@@ -1,5 +1,6 @@
 """`pocketbayes distill`, `train --one-pass`, and what `compress` does with a head."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -11,9 +12,9 @@ import yaml
 import pocketbayes as pb
 from pocketbayes import cli
 from pocketbayes.codec import stored_with
-from pocketbayes.commands import compress, distill
+from pocketbayes.commands import compress, distill, retaught
 from pocketbayes.compression.search import Recipe
-from pocketbayes.layers import head_of
+from pocketbayes.layers import head_of, set_head
 
 FAST = ["--epochs", "1", "--device", "cpu"]
 
@@ -261,17 +262,48 @@ def test_compress_says_that_a_head_was_dropped(folder, called, monkeypatch, tmp_
     assert head_of(pb.load(tmp_path / "new-distilled" / "model.pocket")) is not None
 
 
-def test_a_head_that_came_out_too_large_is_dropped(folder, called, monkeypatch, tmp_path):
-    from pocketbayes.commands import retaught
+def bytes_of_head(model, path):
+    plain = copy.deepcopy(model)
+    set_head(plain, None)
+    return pb.save(model, path).bytes - pb.save(plain, path).bytes
 
+
+def test_room_is_left_for_any_head_of_the_same_network(folder, tmp_path):
+    """Other weights, inputs and seeds make other heads, whose codes have other lengths."""
+    model = pb.load(folder / "taught" / "model.pocket")
+    room = retaught.room_for_head_(model, tmp_path, 10**6)
+    x = torch.randn(256, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    found = []
+    for seed, density in enumerate((1, 0.5, 0.1, 0.02)):
+        other = copy.deepcopy(model)
+        set_head(other, None)
+        pb.prune_(other, density)
+        pb.distill_(other, [(part, None) for part in x.split(32)], 4, seed=seed, lr=0.1)
+        found.append(bytes_of_head(other, tmp_path / "a.pocket"))
+    own = bytes_of_head(model, tmp_path / "a.pocket")
+    assert own < max(found) <= room < 1.1 * own
+
+
+def test_bytes_kept_for_a_head_that_does_not_fit_are_used(folder, called, monkeypatch, tmp_path):
+    room, teach, target = retaught.room_for_head_, retaught.distill_, 8_500
     monkeypatch.setattr(retaught, "_MOST", 1.0)
-    monkeypatch.setattr(compress, "room_for_head_", lambda *_: 1)
-    size = (folder / "taught" / "model.pocket").stat().st_size
-    recipe = Recipe(0.03, density=0.9)
-    target = round(0.55 * size)
+    monkeypatch.setattr(retaught, "distill_", lambda *given, **how: teach(*given, 1, **how))
+    monkeypatch.setattr(compress, "room_for_head_", lambda *given: room(*given) // 4)
+    recipe = Recipe(0.03, density=0.3, knob="density")
     report, model = compressed(called, monkeypatch, folder, tmp_path / "new", target, recipe)
     assert report["one_pass"].startswith("dropped: the file did not fit with it")
     assert head_of(model) is None
+    assert 0.95 * target < report["after"]["bytes"] <= target
+
+
+def test_a_model_that_fits_only_without_its_head_loses_it(folder, called, monkeypatch, tmp_path):
+    path = folder / "taught" / "model.pocket"
+    target = path.stat().st_size - 1
+    report, model = compressed(called, monkeypatch, folder, tmp_path / "new", target, Recipe())
+    assert report["one_pass"].startswith("dropped: the file did not fit with it")
+    assert report["what"] == "as it is"
+    assert head_of(model) is None
+    assert report["after"]["bytes"] < target - 1000
 
 
 def test_help_has_examples(called):
