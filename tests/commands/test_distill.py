@@ -13,6 +13,7 @@ import pocketbayes as pb
 from pocketbayes import cli
 from pocketbayes.codec import stored_with
 from pocketbayes.commands import compress, distill, retaught
+from pocketbayes.commands.compressed_runs import before_and_after
 from pocketbayes.compression.search import Recipe
 from pocketbayes.layers import head_of, set_head
 
@@ -217,7 +218,8 @@ def compressed(called, monkeypatch, folder, out, target, recipe):
     done = called("compress", folder / "taught", *words)
     report = json.loads(done.stdout)
     assert (out / "model.pocket").stat().st_size == report["after"]["bytes"] <= target
-    assert report["before"]["estimator"] == "one_pass"
+    assert report["before"]["estimator"] == report["after"]["estimator"] == "lrt"
+    assert ("after_one_pass" in report) == (head_of(pb.load(out / "model.pocket")) is not None)
     assert json.loads((out / "metrics.json").read_text())["compression"] == report
     assert f"the one-pass head was {report['one_pass']}" in done.stderr
     return report, pb.load(out / "model.pocket")
@@ -231,7 +233,19 @@ def test_compress_teaches_other_weights_again(folder, called, monkeypatch, tmp_p
     )
     assert report["one_pass"] == "taught again"
     assert "pruned" in report["what"]
-    assert report["after"]["estimator"] == "one_pass"
+    chosen = next(row for row in report["candidates"] if row["chosen"])
+    assert report["after"]["nll"] == pytest.approx(chosen["nll"], abs=1e-6)
+    one_pass = report["after_one_pass"]
+    assert one_pass["estimator"] == "one_pass"
+    assert one_pass["nll"] != pytest.approx(chosen["nll"], abs=1e-6)
+    metrics = json.loads((tmp_path / "new" / "metrics.json").read_text())
+    assert metrics["validation"] | {"bytes": one_pass["bytes"]} == one_pass
+    rows = before_and_after(report)
+    assert [row[""] for row in rows] == ["before", "after", "after"]
+    assert [row["nll"] for row in rows] == [
+        report[name]["nll"] for name in ("before", "after", "after_one_pass")
+    ]
+    assert "one pass" in rows[2]["what"]
     assert head_of(model).taught_by == {"draws": 8, "estimator": "lrt"}
     x = torch.randn(200, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     drawn = pb.predict(model, x, 200, torch.Generator().manual_seed(0), "lrt")
@@ -256,7 +270,6 @@ def test_compress_says_that_a_head_was_dropped(folder, called, monkeypatch, tmp_
     report, model = compressed(called, monkeypatch, folder, tmp_path / "new", target, Recipe(0.1))
     assert report["one_pass"].startswith("dropped: it is half of the target")
     assert f"pocketbayes distill {tmp_path / 'new'}" in report["one_pass"]
-    assert report["after"]["estimator"] == "lrt"
     assert head_of(model) is None
     called("distill", tmp_path / "new", *FAST)
     assert head_of(pb.load(tmp_path / "new-distilled" / "model.pocket")) is not None
