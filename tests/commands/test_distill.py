@@ -15,6 +15,11 @@ from pocketbayes import cli
 from pocketbayes.codec import stored_with
 from pocketbayes.commands import compress, distill, retaught
 from pocketbayes.commands.compressed_runs import before_and_after
+from pocketbayes.commands.evaluate import evaluate_flags
+from pocketbayes.commands.flags import options_in
+from pocketbayes.commands.planning import train_flags
+from pocketbayes.commands.predict import PredictOptions
+from pocketbayes.commands.report import report_flags
 from pocketbayes.compression.search import Recipe
 from pocketbayes.data import open_dataset
 from pocketbayes.layers import head_of, set_head
@@ -331,6 +336,22 @@ def test_a_model_that_fits_only_without_its_head_loses_it(folder, called, monkey
     assert report["what"] == "as it is"
     assert head_of(model) is None
     assert report["after"]["bytes"] < target - 1000
+
+
+def test_one_pass_of_a_run_without_a_head_names_the_command(folder, called):
+    words = ["evaluate", folder / "run", "--estimator", "one_pass", "--device", "cpu"]
+    told = called(*words, code=1).stderr
+    assert "distill_(model, loader)" in told
+    assert "pocketbayes distill" in told
+
+
+def test_helps_agree():
+    """What an option does by default is said alike wherever there is such an option."""
+    for flags in (evaluate_flags(), options_in(PredictOptions), report_flags()):
+        assert "default as trained, or one_pass of a distilled model" in flags["estimator"].help
+    for told in (train_flags()["one_pass"].help, distill.distill_flags()["epochs"].help):
+        assert "5" in told
+        assert "and as many as make 500 steps" in told
 
 
 def test_help_has_examples(called):
