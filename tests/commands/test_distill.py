@@ -88,6 +88,11 @@ def test_a_run_gets_a_head_and_nothing_else_changes(folder, called, tmp_path):
     assert report["one_pass"]["nll"] == pytest.approx(report["draws"]["nll"], abs=0.2)
     metrics = json.loads((new / "metrics.json").read_text())
     assert metrics["distillation"] == report
+    assert metrics["distill_seconds"] == report["seconds"]
+    old = json.loads((run / "metrics.json").read_text())
+    kept = {"epochs", "steps", "batch_size", "lr", "beta", "prior", "seconds", "train"}
+    assert kept <= old.keys() & metrics.keys()
+    assert {name: metrics[name] for name in kept} == {name: old[name] for name in kept}
     held = called("evaluate", new, "--split", "validation", "--device", "cpu", "--json")
     held = json.loads(held.stdout)
     assert held["num_examples"] == 129
@@ -238,7 +243,9 @@ def compressed(called, monkeypatch, folder, out, target, recipe):
     report = json.loads(done.stdout)
     assert (out / "model.pocket").stat().st_size == report["after"]["bytes"] <= target
     assert report["before"]["estimator"] == report["after"]["estimator"] == "lrt"
-    assert ("after_one_pass" in report) == (head_of(pb.load(out / "model.pocket")) is not None)
+    has_head = head_of(pb.load(out / "model.pocket")) is not None
+    assert ("after_one_pass" in report) == has_head
+    assert yaml.safe_load((out / "config.yaml").read_text())["one_pass"] == has_head
     assert json.loads((out / "metrics.json").read_text())["compression"] == report
     assert f"the one-pass head was {report['one_pass']}" in done.stderr
     return report, pb.load(out / "model.pocket")

@@ -118,6 +118,7 @@ def write_compressed_run(
 def _config(shop: CandidateMaker, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
     """The run's own config, as one that goes on from it; shared weights have another method."""
     plan = shop.plan.child(run, out, chosen.epochs)
+    plan = replace(plan, options=replace(plan.options, one_pass=has_head(chosen)))
     if chosen.recipe.entries is None:
         return plan.to_config()
     method = shop.sharing(chosen.recipe)

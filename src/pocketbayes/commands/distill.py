@@ -34,6 +34,7 @@ from pocketbayes.commands.runs import (
     MODEL,
     beside,
     hidden_folder,
+    read_metrics,
     read_run_config,
     require_free,
     write_config,
@@ -47,6 +48,8 @@ from pocketbayes.prediction import evaluate, predict
 from pocketbayes.training import suitable_batch_size
 
 _EVALUATION_BATCH, _WARM_UP_BATCH = 500, 8
+_ANEW = ("run", "file", "bytes", "weights", "active_weights", "validation", "compression",
+         "distill_seconds", "distillation")  # fmt: skip
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "seconds")
 
 
@@ -215,6 +218,11 @@ def _measured(
     return in_units(record.to_dict(), describe(model).preprocess)
 
 
+def _training_of(run: Path) -> dict[str, Any]:
+    """What the run's metrics say of its training, not of its file and its predictions."""
+    return {name: value for name, value in read_metrics(run).items() if name not in _ANEW}
+
+
 def _complete_run(
     folder: Path,
     run: Path,
@@ -223,7 +231,7 @@ def _complete_run(
     report: Mapping[str, Any],
     facts: FileSummary,
 ) -> None:
-    """Config and metrics, beside the file."""
+    """Config and metrics, beside the file; how the weights were trained stays as it was."""
     said = {} if options.model is None else {"model": options.model}
     plan = resumed(run, said, train_flags()).child(run, out, 0)
     write_config(folder, replace(plan, options=replace(plan.options, one_pass=True)).to_config())
@@ -235,8 +243,8 @@ def _complete_run(
             "bytes": facts.bytes,
             "weights": facts.weights,
             "active_weights": facts.active_weights,
-            "epochs": 0,
-            "seconds": report["seconds"],
+            **_training_of(run),
+            "distill_seconds": report["seconds"],
             "validation": report["one_pass"],
             "distillation": report,
         },
