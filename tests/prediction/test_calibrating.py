@@ -13,6 +13,8 @@ from pocketbayes.codec.header import model_in
 from pocketbayes.layers import describe, noise_log_std, update_description
 from pocketbayes.layers.ensembles import Ensemble
 from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.prediction.calibration import Conformal
+from pocketbayes.prediction.predictives import PREDICTIVES
 
 OPTIONS = {"epochs": 0, "progress": False, "device": "cpu"}
 
@@ -234,6 +236,39 @@ def test_other_draws_than_calibrated_are_pointed_out():
     _ = pb.predict(model, X, num_samples=20).prediction_set
 
 
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize("stored", [False, True])
+def test_another_estimator_than_calibrated_is_pointed_out(make, stored, tmp_path):
+    """By itself a distilled model takes one pass; draws then have another coverage."""
+    model, data = make(), (labelled if make is classifier else measured)(300)
+    pb.distill_(model, data, 1)
+    pb.conformal(model, data)
+    assert describe(model).conformal["estimator"] == "one_pass"
+    if stored:
+        pb.save(model, tmp_path / "m.pocket", lossless=True)
+        model = pb.load(
+            tmp_path / "m.pocket", nn.Linear(*(3, 3) if make is classifier else (1, 2), bias=False)
+        )
+
+    def promised(**options):
+        pred = pb.predict(model, data[0][0], **options)
+        return pred.prediction_set if make is classifier else pred.interval()
+
+    promised()
+    with pytest.warns(UserWarning, match='by estimator="one_pass", predicted by "weight"'):
+        promised(estimator="weight")
+
+
+def test_a_promise_from_before_estimators_were_kept_is_silent():
+    model = classifier()
+    pb.conformal(model, labelled(300))
+    known = dict(describe(model).conformal)
+    assert known.pop("estimator") == "lrt"
+    update_description(model, conformal=known)
+    assert Conformal.from_facts(known).to_facts() == known
+    _ = pb.predict(model, X, estimator="weight").prediction_set
+
+
 def test_calibration_needs_data_it_can_use():
     model = classifier()
     with pytest.raises(pb.PocketBayesError, match=r"call pb\.conformal"):
@@ -270,10 +305,14 @@ GOOD = {"level": 0.9, "threshold": [0.5], "shape": [], "examples": 9, "num_sampl
     {"conformal": GOOD | {"level": 1.0}}, {"conformal": GOOD | {"threshold": [0.5, 0.5]}},
     {"conformal": GOOD | {"threshold": ["a"]}}, {"conformal": GOOD | {"shape": [10**12]}},
     {"conformal": GOOD | {"shape": [1.5]}}, {"conformal": GOOD | {"examples": 0}},
+    {"conformal": GOOD | {"estimator": "guess"}}, {"conformal": GOOD | {"estimator": ["lrt"]}},
+    {"conformal": GOOD | {"estimator": None}}, {"conformal": GOOD | {"estimator": {}}},
     {"conformal": GOOD | {"more": 1}}, {"conformal": GOOD | {"threshold": [-1.0]}},
 ])  # fmt: skip
 def test_a_hostile_file_is_refused(wrong):
-    assert model_in({"model": {"temperature": 2, "conformal": GOOD}}).conformal == GOOD
+    for told in ({}, *({"estimator": name} for name in (*PREDICTIVES, "none"))):
+        good = {"temperature": 2, "conformal": GOOD | told}
+        assert model_in({"model": good}).conformal == GOOD | told
     with pytest.raises(pb.FormatError, match=rf"model\.{next(iter(wrong))}"):
         model_in({"model": wrong})
 

@@ -118,12 +118,19 @@ def _is_range(ends: Any) -> bool:
     return isinstance(ends, list) and len(ends) == 2 and all(map(_is_positive, ends))
 
 
+_PREDICTIVES = (*ESTIMATORS, "moments", "one_pass", "none")
+
+
 def _is_conformal(found: Any) -> bool:
-    """A level, the examples and draws behind it, and as many thresholds as their shape has."""
+    """A level, the examples and draws behind it, and as many thresholds as their shape has.
+
+    Files from before it was kept have no estimator.
+    """
     keys = {"level", "threshold", "shape", "examples", "num_samples"}
     return (
         _is_dict(found)
-        and found.keys() == keys
+        and found.keys() - {"estimator"} == keys
+        and found.get("estimator", "none") in _PREDICTIVES
         and _is_positive(found["level"])
         and found["level"] < 1
         and all(_is_count(found[name]) for name in ("examples", "num_samples"))

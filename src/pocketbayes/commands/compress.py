@@ -22,7 +22,13 @@ from pocketbayes.commands.opening import (
     prepared_alike,
 )
 from pocketbayes.commands.planning import Plan, resumed, train_flags
-from pocketbayes.commands.retaught import fate_of_head, retaught, room_for_head_
+from pocketbayes.commands.retaught import (
+    fate_of_head,
+    has_lost_head,
+    retaught,
+    room_for_head_,
+    without_head_,
+)
 from pocketbayes.commands.runs import MODEL, beside, hidden_folder, require_free
 from pocketbayes.commands.train import opened_parts
 from pocketbayes.compression import Recipe, Traits, ranked_scores, recipes_for
@@ -100,9 +106,7 @@ def run_compression(run: Path, options: CompressOptions) -> dict[str, Any]:
         outside = _outside(maker, options)
         before = maker.as_stored()
         _say_start(run, before.size, maker.target)
-        found, missed = _tried(maker, before, options)
-        best = _best(found, maker.limit)[0]
-        chosen = retaught(maker, best)
+        found, missed, best, chosen = _chosen(maker, before, options)
         report = compression_report(run, out, maker, (before, chosen), outside)
         report |= fate_of_head(maker, chosen, out)
         report["candidates"] = candidate_rows(maker, found, missed, best)
@@ -160,6 +164,25 @@ def _candidate_maker(
     )  # fmt: skip
 
 
+def _chosen(
+    maker: CandidateMaker, before: Candidate, options: CompressOptions
+) -> tuple[list[Candidate], list[TooLarge], Candidate, Candidate]:
+    """What fits, what does not, the best, and that with its head.
+
+    If the head does not fit after all, the choice is made again without room for one.
+    """
+    found, missed = _tried(maker, before, options)
+    if found:
+        best = _best(found, maker.limit)[0]
+        chosen = retaught(maker, best)
+        if not has_lost_head(maker, chosen):
+            return found, missed, best, chosen
+    elif not maker.head_bytes:
+        raise PocketBayesError(_unreachable(maker.target, min(missed, key=lambda m: m.size)))
+    _say("with a one-pass head it does not fit: chosen again without one")
+    return _chosen(without_head_(maker), before, options)
+
+
 def _tried(
     maker: CandidateMaker, before: Candidate, options: CompressOptions
 ) -> tuple[list[Candidate], list[TooLarge]]:
@@ -171,9 +194,7 @@ def _tried(
             found.append(attempt)
         elif attempt is not None:
             missed.append(attempt)
-    if not found:
-        raise PocketBayesError(_unreachable(maker.target, min(missed, key=lambda m: m.size)))
-    if options.epochs and not maker.traits.is_ensemble:
+    if found and options.epochs and not maker.traits.is_ensemble:
         changed = [c for c in _best(found, maker.limit) if not c.recipe.is_untouched]
         for finalist in changed[: options.finalists]:
             attempt = _trained_on(maker, finalist.recipe, options.epochs)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pocketbayes.codec import described
 from pocketbayes.codec import inspect as inspected
 from pocketbayes.commands.candidates import Candidate, CandidateMaker, TooLarge
 from pocketbayes.commands.opening import in_units
@@ -24,12 +25,11 @@ def compression_report(
     ends: tuple[Candidate, Candidate],
     outside: MemoryLoader | None,
 ) -> dict[str, Any]:
-    """Before and after; numbers are those of the validation part."""
+    """Before and after by draws, and after by one pass; all of the validation part."""
     before, after = (
-        {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside, True).to_dict())
-        for c in ends
+        {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside).to_dict()) for c in ends
     )
-    return {
+    report = {
         "run": str(out),
         "parent": str(run),
         "target_bytes": shop.target,
@@ -39,6 +39,15 @@ def compression_report(
         "before": before,
         "after": after,
     }
+    if has_head(ends[1]):
+        by_itself = shop.measured(ends[1].path, outside, by_itself=True)
+        report["after_one_pass"] = {"bytes": ends[1].size} | _numbers(shop, by_itself.to_dict())
+    return report
+
+
+def has_head(candidate: Candidate) -> bool:
+    """Whether the file tells from one pass what its draws say."""
+    return described(candidate.path).one_pass is not None
 
 
 def candidate_rows(
@@ -62,13 +71,15 @@ def _numbers(shop: CandidateMaker, numbers: Mapping[str, Any]) -> dict[str, Any]
 
 
 def before_and_after(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The report as two rows of the numbers that matter most."""
+    """The report as rows of the numbers that matter most: by draws, and by one pass if it can."""
     rows = []
-    for name in ("before", "after"):
-        numbers = report[name]
-        what = "as it is" if name == "before" else report["what"]
+    said = {"before": "as it is", "after": report["what"], "after_one_pass": "the same by one pass"}
+    for name in (name for name in said if name in report):
+        numbers, what = report[name], said[name]
         chosen = {key: numbers[key] for key in _SHOWN if key in numbers}
-        rows.append({"": name, "what": what, "bytes": numbers["bytes"]} | chosen)
+        rows.append(
+            {"": name.removesuffix("_one_pass"), "what": what, "bytes": numbers["bytes"]} | chosen
+        )
     return rows
 
 
@@ -86,7 +97,7 @@ def write_compressed_run(
     write_config(made, _config(shop, chosen, run, out))
     if chosen.history:
         write_history(made, chosen.history)
-    facts = inspected(made / MODEL)
+    facts, by_itself = inspected(made / MODEL), report.get("after_one_pass", report["after"])
     write_metrics(
         made,
         {
@@ -97,7 +108,7 @@ def write_compressed_run(
             "active_weights": facts.active_weights,
             "epochs": chosen.epochs,
             "seconds": report["seconds"],
-            "validation": {k: v for k, v in report["after"].items() if k != "bytes"},
+            "validation": {k: v for k, v in by_itself.items() if k != "bytes"},
             "compression": report,
         },
     )
@@ -107,6 +118,7 @@ def write_compressed_run(
 def _config(shop: CandidateMaker, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
     """The run's own config, as one that goes on from it; shared weights have another method."""
     plan = shop.plan.child(run, out, chosen.epochs)
+    plan = replace(plan, options=replace(plan.options, one_pass=has_head(chosen)))
     if chosen.recipe.entries is None:
         return plan.to_config()
     method = shop.sharing(chosen.recipe)

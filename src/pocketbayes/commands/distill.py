@@ -34,6 +34,7 @@ from pocketbayes.commands.runs import (
     MODEL,
     beside,
     hidden_folder,
+    read_metrics,
     read_run_config,
     require_free,
     write_config,
@@ -43,10 +44,12 @@ from pocketbayes.data import DATASETS, MemoryLoader, with_validation
 from pocketbayes.distillation import distill_
 from pocketbayes.errors import require_choice, require_count, require_number
 from pocketbayes.layers import ESTIMATORS, describe, estimator_of
-from pocketbayes.prediction import evaluate
+from pocketbayes.prediction import evaluate, predict
 from pocketbayes.training import suitable_batch_size
 
-_EVALUATION_BATCH = 500
+_EVALUATION_BATCH, _WARM_UP_BATCH = 500, 8
+_ANEW = ("run", "file", "bytes", "weights", "active_weights", "validation", "compression",
+         "distill_seconds", "distillation")  # fmt: skip
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "seconds")
 
 
@@ -200,14 +203,24 @@ def _teach_(model: nn.Module, train: Dataset, options: DistillOptions) -> None:
 def _measured(
     model: nn.Module, data: Dataset | None, seed: int, estimator: str | None
 ) -> dict[str, Any]:
-    """The record on what was held back, if anything; "own": by draws, as trained."""
+    """The record on what was held back, if anything; "own": by draws, as trained.
+
+    Its seconds are those of a model that has predicted before: what starts up once is not counted.
+    """
     if data is None:
         return {}
     chosen = estimator_of(model) if estimator == "own" else estimator
+    few = data.batch(list(range(min(_WARM_UP_BATCH, len(data)))))[0]
+    predict(model, few, generator=torch.Generator().manual_seed(seed), estimator=chosen)
     generator = torch.Generator().manual_seed(seed)
     loader = MemoryLoader(data, _EVALUATION_BATCH)
     record = evaluate(model, loader, generator=generator, estimator=chosen)
     return in_units(record.to_dict(), describe(model).preprocess)
+
+
+def _training_of(run: Path) -> dict[str, Any]:
+    """What the run's metrics say of its training, not of its file and its predictions."""
+    return {name: value for name, value in read_metrics(run).items() if name not in _ANEW}
 
 
 def _complete_run(
@@ -218,7 +231,7 @@ def _complete_run(
     report: Mapping[str, Any],
     facts: FileSummary,
 ) -> None:
-    """Config and metrics, beside the file."""
+    """Config and metrics, beside the file; how the weights were trained stays as it was."""
     said = {} if options.model is None else {"model": options.model}
     plan = resumed(run, said, train_flags()).child(run, out, 0)
     write_config(folder, replace(plan, options=replace(plan.options, one_pass=True)).to_config())
@@ -230,8 +243,8 @@ def _complete_run(
             "bytes": facts.bytes,
             "weights": facts.weights,
             "active_weights": facts.active_weights,
-            "epochs": 0,
-            "seconds": report["seconds"],
+            **_training_of(run),
+            "distill_seconds": report["seconds"],
             "validation": report["one_pass"],
             "distillation": report,
         },

@@ -64,7 +64,8 @@ class EvaluateOptions:
         model: network of a plain safetensors file with weights, or package.module:factory.
         normalize: for plain weights: data (the data set's own means and stds) or imagenet.
         num_samples: draws per prediction; auto: as many as each example needs, 30 to 960.
-        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
+        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained, or one_pass
+            of a distilled model.
         batch_size: examples at a time.
         seed: makes the draws and the corruption repeat.
         device: auto, cpu or cuda.

@@ -57,8 +57,8 @@ class TrainOptions:
         prior_std: std of every weight's prior; default: learned for each tensor with mlp and for
             values, else 0.05.
         bias: make biases Bayesian as well.
-        one_pass: teach the trained model to tell from one pass what its draws say, by five passes
-            over the data.
+        one_pass: teach the trained model to tell from one pass what its draws say, by 5 passes
+            over the data, and as many as make 500 steps.
         num_samples: draws per prediction when the finished model is measured.
         seed: determines start, order, augmentation and noise.
         device: auto, cpu or cuda.

@@ -44,7 +44,8 @@ class PredictOptions:
 
     Attributes:
         num_samples: draws per prediction; auto: as many as each example needs, 30 to 960.
-        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
+        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained, or one_pass
+            of a distilled model.
         csv: file to write the predictions to, as CSV.
         skip_bad: leave out images that cannot be read, and name them, instead of failing.
         model: your own network, package.module:factory, if the file cannot name it.

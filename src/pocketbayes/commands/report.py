@@ -39,7 +39,8 @@ class ReportOptions(EvaluateOptions):
         ood_root: folder that holds it; else as root.
         model: network of your own as package.module:factory.
         num_samples: draws per prediction; auto: as many as each example needs, 30 to 960.
-        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained.
+        estimator: lrt, weight, flipout, mean, moments or one_pass; default as trained, or one_pass
+            of a distilled model.
         batch_size: examples at a time.
         seed: makes the draws repeat.
         device: auto, cpu or cuda.

@@ -14,10 +14,11 @@ from pocketbayes.distillation import distill_
 from pocketbayes.layers import head_of, set_head
 
 _MOST = 0.5  # of a file may be its head
+_SPARE = 64, 1 / 32  # bytes, and share of a head, by which another one may be longer in a file
 
 
 def room_for_head_(model: nn.Module, folder: Path, target: int) -> int:
-    """Bytes of its head in a file; 0: it has none, or one too large for the target, which goes.
+    """Bytes to leave for its head; 0: it has none, or one too large for the target, which goes.
 
     A model that fits as it is keeps it.
     """
@@ -29,9 +30,20 @@ def room_for_head_(model: nn.Module, folder: Path, target: int) -> int:
     path.unlink()
     taken = whole - rest
     if whole <= target or taken <= _MOST * target:
-        return taken
+        return taken + _SPARE[0] + round(_SPARE[1] * taken)
     set_head(model, None)
     return 0
+
+
+def has_lost_head(maker: CandidateMaker, chosen: Candidate) -> bool:
+    """Whether room was left for a head that is not in the file."""
+    return maker.head_bytes > 0 and described(chosen.path).one_pass is None
+
+
+def without_head_(maker: CandidateMaker) -> CandidateMaker:
+    """The same model and data with no head and no room for one."""
+    set_head(maker.model, None)
+    return replace(maker, head_bytes=0)
 
 
 def retaught(maker: CandidateMaker, chosen: Candidate) -> Candidate:

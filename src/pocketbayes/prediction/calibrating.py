@@ -155,6 +155,7 @@ def conformal(
         threshold=conformal_threshold(scores, level).cpu(),
         examples=len(scores),
         num_samples=answers.predictions[0].num_samples,
+        estimator=answers.estimator,
     )
     update_description(model, conformal=found.to_facts())
     return model

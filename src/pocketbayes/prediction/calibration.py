@@ -112,26 +112,30 @@ class Conformal:
         threshold: largest score that is covered; for values one of each output.
         examples: how many it was found on.
         num_samples: draws of the predictions then.
+        estimator: how they were made; None: in a file from before that was kept.
     """
 
     level: float
     threshold: Tensor
     examples: int
     num_samples: int
+    estimator: str | None = None
 
     def to_facts(self) -> dict[str, Any]:
         """As JSON has it."""
         shape = list(self.threshold.shape)
-        return {
+        facts = {
             "level": self.level,
             "threshold": self.threshold.flatten().tolist(),
             "shape": shape,
             "examples": self.examples,
             "num_samples": self.num_samples,
         }
+        return facts if self.estimator is None else facts | {"estimator": self.estimator}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> "Conformal":
         """From what `to_facts` gave."""
         threshold = torch.tensor(facts["threshold"], dtype=torch.float64).reshape(facts["shape"])
-        return cls(facts["level"], threshold, facts["examples"], facts["num_samples"])
+        rest = {name: facts[name] for name in ("level", "examples", "num_samples")}
+        return cls(threshold=threshold, estimator=facts.get("estimator"), **rest)

@@ -73,7 +73,8 @@ def require_head(model: nn.Module) -> OnePassHead:
     head = head_of(model)
     if head is None:
         raise PocketBayesError(
-            'estimator="one_pass" needs a head: call distill_(model, loader) first'
+            'estimator="one_pass" needs a head: call distill_(model, loader) first; on the command '
+            "line, pocketbayes distill"
         )
     return head
 

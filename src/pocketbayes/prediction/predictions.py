@@ -55,7 +55,12 @@ class Prediction:
         raise NotImplementedError
 
     def _promise(self, found: Conformal) -> Conformal:
-        """What `conformal` found, with a warning if this prediction has other draws."""
+        """What `conformal` found, with a warning if this prediction was made otherwise."""
+        if found.estimator is not None and self.estimator not in (None, found.estimator):
+            warn(
+                f'calibrated by estimator="{found.estimator}", predicted by "{self.estimator}": '
+                "the promised coverage is that of the same estimator",
+            )
         if found.num_samples != self.num_samples:
             warn(
                 f"calibrated with {found.num_samples} draws, predicted with {self.num_samples}: "
