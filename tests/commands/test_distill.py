@@ -22,9 +22,17 @@ from pocketbayes.commands.predict import PredictOptions
 from pocketbayes.commands.report import report_flags
 from pocketbayes.compression.search import Recipe
 from pocketbayes.data import open_dataset
+from pocketbayes.distillation import teaching
 from pocketbayes.layers import head_of, set_head
 
 FAST = ["--epochs", "1", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_steps():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(teaching, "_LEAST_STEPS", 20)
+        yield
 
 
 def run_here(*words):
