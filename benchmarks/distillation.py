@@ -3,6 +3,11 @@
     python benchmarks/distillation.py --root DATA --files A.pocket B.pocket
     python benchmarks/distillation.py --root DATA --files A.pocket --cutout --seeds 0 1 2
 
+The files are of `side_by_side.py --families bayes-by-backprop`, with `--cutout --epochs 60
+--weight-decay .001 --beta .003` for the ResNet-18, `--optimizer adamw --lr .002 --weight-decay 0
+--prior-std .2 --beta .03 --epochs 30` for LeNet-5 and `--model lstm`, and `--cutout --optimizer
+adamw --lr .001 --weight-decay .05 --beta .003 --std-lr .001 --epochs 40` for the ViT.
+
 For each file and seed: draws, the mean network and one pass, on clean images (with scores for
 images from elsewhere), and the means over all corruptions.
 """
