@@ -47,7 +47,7 @@ class DemoOptions:
     """
 
     out: Path = Path("runs/demo")
-    epochs: int = 16
+    epochs: int = 32
     seed: int = 0
 
 

@@ -87,12 +87,14 @@ def draw_entropies(axes: Any, entropies: Mapping[str, tuple[Numbers, Numbers]]) 
 
 def draw_sizes(axes: Any, points: Mapping[str, tuple[int, float]]) -> None:
     """Accuracy against the bytes of the file on disk, one point per model."""
-    for (name, (size, accuracy)), colour in zip(points.items(), COLOURS, strict=False):
+    for number, ((name, (size, accuracy)), colour) in enumerate(
+        zip(points.items(), COLOURS, strict=False)
+    ):
         place = (size / 1000, 100 * accuracy)
         axes.plot(*place, marker="o", color=colour)
-        axes.annotate(
-            as_label(name), place, xytext=(0, 8), textcoords="offset points",
-            fontsize=8, ha="center",
+        axes.annotate(  # neighbours of the list are often neighbours here: above and below
+            as_label(name), place, xytext=(0, -14 if number % 2 else 8),
+            textcoords="offset points", fontsize=8, ha="center",
         )  # fmt: skip
     axes.margins(x=0.35, y=0.35)
     axes.set(xlabel="file on disk (kB)", ylabel="test accuracy (%)")
