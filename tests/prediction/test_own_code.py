@@ -268,6 +268,7 @@ STRANGE = {
     "an own posterior": of_own_posterior,
     "a patched layer": patched,
     "an activation": lambda: nn.TransformerEncoderLayer(8, 2, 8, activation=lambda x: x),
+    "a layer that draws": lambda: nn.Sequential(nn.Linear(4, 3), nn.FractionalMaxPool2d(2, 1)),
     "scripted": lambda: nn.Sequential(nn.Linear(4, 3), torch.jit.script(nn.ReLU())),
 }
 KNOWN = {
@@ -297,6 +298,16 @@ def test_layers_run_many_at_once(monkeypatch):
     model = pb.bayesianize_(KNOWN["layers"](), std_init=0.3).eval()
     assert logits_of(model, torch.randn(3, 4), 30).std(0).min() > 0.01
     assert counts == [30]
+
+
+@pytest.mark.parametrize("number", [1, 30])
+def test_a_layer_that_draws_repeats_with_the_seed(number):
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.FractionalMaxPool2d(2, 3), nn.Flatten())
+    model, x = pb.bayesianize_(net, std_init=1e-6).eval(), torch.randn(4, 1, 9, 9)
+    state = torch.get_rng_state()
+    assert torch.equal(logits_of(model, x, number), logits_of(model, x, number))
+    assert torch.equal(state, torch.get_rng_state())
+    assert not torch.equal(logits_of(model, x, number), logits_of(model, x, number, seed=1))
 
 
 @pytest.mark.parametrize("estimator", ["moments", "one_pass"])

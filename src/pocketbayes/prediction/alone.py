@@ -27,6 +27,7 @@ from pocketbayes.posteriors import (
 
 Batch = TypeVar("Batch")
 _HARMLESS = (int, float, str, tuple, list, dict, set, type(None), BuiltinFunctionType)
+_DRAWING = (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)  # also in evaluation mode
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -45,7 +46,7 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
             or _is_patched(module)
             or module._forward_hooks
             or module._compiled_call_impl is not None
-            or isinstance(module, _WRAPPERS)
+            or isinstance(module, (*_WRAPPERS, *_DRAWING))
             or "_orig_mod" in module._modules
         ):
             return True
