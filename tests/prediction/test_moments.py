@@ -4,28 +4,14 @@ import math
 
 import pytest
 import torch
+from small_models import classifier, regressor
 from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.layers import Ensemble, describe
-from pocketbayes.layers.description import add_noise_parameter, update_description
+from pocketbayes.layers.description import update_description
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, spread_normals
 from pocketbayes.prediction.moment_calibration import fisher_weights, spread_of_draws
-
-
-def classifier(**options) -> nn.Module:
-    torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(), nn.Linear(16, 3))
-    return pb.bayesianize_(net, std_init=0.3, **options)
-
-
-def regressor(noise=0.5, outputs=2) -> nn.Module:
-    torch.manual_seed(1)
-    model = pb.bayesianize_(nn.Linear(4, outputs), std_init=0.3)
-    add_noise_parameter(model, (outputs,))
-    model.noise_log_std.data.fill_(math.log(noise))
-    update_description(model, likelihood="gaussian")
-    return model
 
 
 def pairs(number=200):
