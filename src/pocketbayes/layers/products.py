@@ -2,7 +2,7 @@
 
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -77,7 +77,8 @@ def convolution(
         convolve = partial(_convolved, arguments)
         return drawing.one_by_one(convolve, x, weight, bias)
     if is_of_draws(x) and _suits_nnpack(x, weight, *arguments):
-        convolve = partial(_convolved_by_nnpack, arguments[1])
+        by_nnpack = _traceable_nnpack() if drawing.tape else _convolved_by_nnpack
+        convolve = partial(by_nnpack, padding=arguments[1])
         return drawing.as_rows(convolve, x, weight, bias)
     return torch.convolution(x, weight, bias, *arguments)
 
@@ -86,9 +87,25 @@ def _convolved(arguments: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -
     return torch.convolution(x, weight, bias, *arguments)
 
 
-def _convolved_by_nnpack(padding: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _convolved_by_nnpack(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]
+) -> Tensor:
     found: Tensor = torch._nnpack_spatial_convolution(x, weight, bias, padding)
     return found
+
+
+@cache
+def _traceable_nnpack() -> Callable[..., Tensor]:
+    """The same as an operation that a compiler takes as it is: torch does not say its shape."""
+    operation = torch.library.custom_op(
+        "pocketbayes::nnpack_convolution", _convolved_by_nnpack, mutates_args=()
+    )
+    operation.register_fake(
+        lambda x, weight, bias, padding: torch.convolution(
+            x, weight, bias, (1, 1), padding, (1, 1), False, (0, 0), 1
+        ).contiguous()
+    )
+    return operation
 
 
 def _suits_nnpack(

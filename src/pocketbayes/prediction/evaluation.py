@@ -13,6 +13,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import first_parameter, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of, require_labels
 from pocketbayes.prediction import metrics
+from pocketbayes.prediction.compiling import compiling
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
@@ -96,6 +97,7 @@ def evaluate(
     estimator: str | None = None,
     average: str = "probs",
     likelihood: str | None = None,
+    compile: bool = False,  # noqa: A002
 ) -> Record:
     """Measures the model on a loader of batches, which are as in `fit`.
 
@@ -109,6 +111,7 @@ def evaluate(
         estimator: as in `predict`.
         average: as in `predict`.
         likelihood: as in `predict`; say it for a model trained in a loop of your own.
+        compile: as in `predict`; worth it for long jobs.
 
     Example:
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
@@ -116,7 +119,7 @@ def evaluate(
     """
     options: dict[str, Any] = {
         "generator": generator, "estimator": estimator, "average": average,
-        "likelihood": likelihood,
+        "likelihood": likelihood, "compile": compile,
     }  # fmt: skip
     return record_of(answered(model, loader, num_samples, ood_loader, **options))
 
@@ -141,6 +144,17 @@ def answered(
     **options: Any,
 ) -> Answers:
     """Predictions for everything that the loaders yield; the options are those of `predict`."""
+    with compiling(options.get("compile", False)):
+        return _answered(model, loader, num_samples, ood_loader, options)
+
+
+def _answered(
+    model: nn.Module,
+    loader: Iterable[Any],
+    num_samples: int | Literal["auto"],
+    ood_loader: Iterable[Any] | None,
+    options: dict[str, Any],
+) -> Answers:
     begin = time.perf_counter()
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
