@@ -22,6 +22,7 @@ _HOME = {
     "BayesClassifier": "estimators",
     "BayesRegressor": "estimators",
     "ClassPrediction": "prediction",
+    "CompileError": "errors",
     "ConversionError": "errors",
     "DataError": "errors",
     "DeepEnsemble": "methods",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.distillation import distill_
     from pocketbayes.errors import (
+        CompileError,
         ConversionError,
         DataError,
         FormatError,

@@ -1,4 +1,4 @@
-"""Random numbers in traced code, which asks for them as it runs: the same as the code it was made of.
+"""Random numbers in traced code, which asks for them as it runs.
 
 To a compiler each is an operation that it cannot look into. A tensor goes through all of them, so
 that they stay in their order.
@@ -47,17 +47,18 @@ class Tape:
 
 @cache
 def operations() -> Any:
-    """The operations, by name; traced code that comes from a cache needs them as well."""
-    library = torch.library.Library("pocketbayes", "FRAGMENT")
+    """The operations, by name."""
+    library: Any = torch.library.Library("pocketbayes", "FRAGMENT")  # type: ignore[no-untyped-call]
+    fake: dict[str, Any] = _FAKE
     for name, schema in _SCHEMAS.items():
         library.define(name + schema, tags=(torch.Tag.nondeterministic_seeded,))
         library.impl(name, _RUN[name], "CompositeExplicitAutograd")
-        torch.library.register_fake(f"pocketbayes::{name}", _FAKE[name], lib=library)
+        torch.library.register_fake(f"pocketbayes::{name}", fake[name], lib=library)
     _libraries.append(library)
     return torch.ops.pocketbayes
 
 
-_libraries: list[torch.library.Library] = []  # which take their operations with them
+_libraries: list[Any] = []  # which take their operations with them
 
 
 def _drawing() -> Drawing:
@@ -76,9 +77,7 @@ def _bernoulli(order: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
     return drawn_bernoulli(_drawing(), chances), order.clone()
 
 
-def _uniform(
-    order: Tensor, shape: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _uniform(order: Tensor, shape: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
     return drawn_uniform(_drawing(), shape, device), order.clone()
 
 

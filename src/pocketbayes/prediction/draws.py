@@ -36,7 +36,7 @@ from pocketbayes.posteriors import (
     repeated_input,
 )
 from pocketbayes.prediction.alone import alone, seed_of
-from pocketbayes.prediction.compiling import (
+from pocketbayes.prediction.compilation import (
     explained_compilation,
     is_compiling,
     left_to_torch,

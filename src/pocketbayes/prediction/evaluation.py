@@ -13,7 +13,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import first_parameter, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of, require_labels
 from pocketbayes.prediction import metrics
-from pocketbayes.prediction.compiling import compiling
+from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict

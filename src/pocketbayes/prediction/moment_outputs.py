@@ -20,7 +20,7 @@ from pocketbayes.layers import (
 from pocketbayes.moments import Moments, carrying
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
-from pocketbayes.prediction.compiling import passed
+from pocketbayes.prediction.compilation import passed, require_no_own_code
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, draws_of_gaussian
 
 
@@ -43,6 +43,7 @@ def output_moments_of(network: nn.Module, x: Inputs) -> tuple[Tensor, Tensor | N
     with explained_failure(x):
         if drawing is not None and not is_alone:
             return passed(network, MOMENTS, 1, x, lambda _: _run_carrying(network, x, False))  # type: ignore[no-any-return]
+        require_no_own_code(MOMENTS)
         with nullcontext() if drawing is None else alone(network, drawing):
             return _run_carrying(network, x, keeps_dropout)
 

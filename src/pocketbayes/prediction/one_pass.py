@@ -24,7 +24,7 @@ from pocketbayes.layers import (
 )
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
-from pocketbayes.prediction.compiling import passed
+from pocketbayes.prediction.compilation import passed, require_no_own_code
 from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
 
 
@@ -54,6 +54,7 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
         if drawing is not None and not must_be_alone(modules_of(model)):
             output, notes = passed(model, ONE_PASS, 1, x, lambda _: _run_noting(model, x))
         else:
+            require_no_own_code(ONE_PASS)
             with nullcontext() if drawing is None else alone(model, drawing):
                 output, notes = _run_noting(model, x)
     root = home(model)

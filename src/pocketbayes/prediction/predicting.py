@@ -28,7 +28,7 @@ from pocketbayes.layers import (
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.compiling import compiling
+from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (

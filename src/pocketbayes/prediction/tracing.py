@@ -1,6 +1,6 @@
-"""A pass of a network as a graph of tensor operations, and what must stay the same for it to hold."""
+"""A pass of a network as a graph of tensor operations, and what must not change for it to hold."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +12,7 @@ from pocketbayes.posteriors import Drawing, Tape
 Output = Any  # a tensor, or tuples and dicts of tensors and None
 Pass = Callable[[Drawing], Output]
 
-_SIMPLE = (int, float, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size)
-_ELSEWHERE = ("_parameters", "_buffers", "_modules", "training")
+_SIMPLE = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
 _NO_PART_OF_A_PASS = "_pocketbayes"  # descriptions and heads
 
 
@@ -26,33 +25,39 @@ class Structure(NamedTuple):
 
 def structure_of(modules: Sequence[nn.Module]) -> Structure:
     """The structure of a network of these modules, which are of torch and of this library."""
-    tensors: dict[int, Tensor] = {}
-    places: dict[int, int] = {}
-    numbers = {id(module): number for number, module in enumerate(modules)}
+    numbers = {module: number for number, module in enumerate(modules)}
+    places, tensors = dict[int, int](), list[Tensor]()
 
     def fact(value: Any) -> Hashable:
-        if isinstance(value, _SIMPLE):
-            return value
+        kind = type(value)
+        if kind in _SIMPLE:
+            return value  # type: ignore[no-any-return]
         if isinstance(value, Tensor):
-            tensors.setdefault(id(value), value)
-            return places.setdefault(id(value), len(places)), kind_of(value)
+            place = places.setdefault(id(value), len(places))
+            if place == len(tensors):
+                tensors.append(value)
+            return place, kind_of(value)
+        if isinstance(value, nn.Module):
+            return kind, numbers.get(value, id(value))
         if isinstance(value, tuple | list):
             return tuple(map(fact, value))
         if isinstance(value, dict):
             return tuple((str(name), fact(part)) for name, part in value.items())
-        return type(value), numbers.get(id(value), id(value))
+        return kind, id(value)
 
-    facts = []
-    for module in modules:
-        own = module.__dict__
-        others = [
-            (name, fact(value))
-            for name, value in own.items()
-            if name not in _ELSEWHERE and not name.startswith(_NO_PART_OF_A_PASS)
-        ]
-        parts = fact([own["_parameters"], own["_buffers"], own["_modules"]])
-        facts.append((type(module), parts, *others))
-    return Structure(tuple(facts), tuple(tensors.values()))
+    facts = tuple(
+        (type(module), *((name, fact(value)) for name, value in _parts_of(module)))
+        for module in modules
+    )
+    return Structure(facts, tuple(tensors))
+
+
+def _parts_of(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """All that it holds, but for empty dicts, as most of torch's are, and facts of no pass."""
+    for name, value in module.__dict__.items():
+        is_empty = isinstance(value, dict) and not value
+        if not is_empty and not name.startswith(_NO_PART_OF_A_PASS):
+            yield name, value
 
 
 def kind_of(x: Tensor) -> Hashable:

@@ -31,31 +31,44 @@ from pocketbayes.prediction.tracing import (
 )
 
 _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
-_MOST_KEPT = 32  # kinds of passes of one network
+_MOST_STRUCTURES = 4  # of one network, which was pruned or moved
+_MOST_KINDS = 32  # of passes
 _LOCK = threading.RLock()
-_kept: WeakKeyDictionary[nn.Module, OrderedDict[Hashable, "_Compiled"]] = WeakKeyDictionary()
+_Known = dict[Hashable, "_Compiled"]  # by kind of pass
+_kept: WeakKeyDictionary[nn.Module, OrderedDict[Hashable, _Known]] = WeakKeyDictionary()
 
 
 class _Job:
     """What is to be compiled in one prediction, or those of one evaluation."""
 
     def __init__(self) -> None:
-        self._structures: dict[nn.Module, Structure] = {}
+        self._known: dict[nn.Module, tuple[_Known, tuple[Tensor, ...]]] = {}
         self._first: dict[Hashable, Hashable] = {}
 
     def begin_prediction(self) -> None:
         """Networks may have changed."""
-        self._structures.clear()
+        self._known.clear()
 
-    def structure_of(self, network: nn.Module) -> Structure:
-        """Looked up once in a prediction."""
-        if network not in self._structures:
-            self._structures[network] = structure_of(modules_of(network))
-        return self._structures[network]
+    def known_of(self, network: nn.Module) -> tuple[_Known, tuple[Tensor, ...]]:
+        """What is compiled for a network as it is, and its tensors; looked up once a prediction."""
+        if network not in self._known:
+            structure = structure_of(modules_of(network))
+            self._known[network] = _kept_for(network, structure), structure.tensors
+        return self._known[network]
 
     def is_worth_it(self, network: nn.Module, what: str, kind: Hashable) -> bool:
         """Whether it is the first of its sort: another, such as a shorter last batch, is not."""
         return self._first.setdefault((network, what), kind) == kind
+
+
+def _kept_for(network: nn.Module, structure: Structure) -> _Known:
+    with _LOCK:
+        structures = _kept.setdefault(network, OrderedDict())
+        known = structures.setdefault(structure.facts, {})
+        structures.move_to_end(structure.facts)
+        if len(structures) > _MOST_STRUCTURES:
+            structures.popitem(last=False)
+        return known
 
 
 _job: ContextVar[_Job | None] = ContextVar("compiling", default=None)
@@ -112,24 +125,25 @@ def passed(network: nn.Module, what: str, count: int, x: Inputs, run: Pass) -> O
     assert drawing is not None
     if job is None:
         return run(drawing)
-    structure, inputs = job.structure_of(network), tensors_of(x)
+    known, weights = job.known_of(network)
+    inputs = tensors_of(x)
     others = [*inputs, *remembered_tensors()]
-    kind = (what, count, len(inputs), drawing.estimator, *map(kind_of, others))
-    key = (kind, structure.facts, _surroundings(inputs[0].device))
-    code = _kept.get(network, {}).get(key)
-    if code is None:
-        if not job.is_worth_it(network, what, kind):
-            return run(drawing)
-        code = _made(network, key, run, [*others, *structure.tensors], len(inputs), drawing)
-    return code([*others, *structure.tensors])
+    key = (
+        what, count, len(inputs), drawing.estimator, _surroundings(inputs[0].device),
+        *map(kind_of, others),
+    )  # fmt: skip
+    if key not in known and not job.is_worth_it(network, what, key):
+        return run(drawing)
+    given = [*others, *weights]
+    code = known.get(key) or _made(known, key, run, given, len(inputs), drawing)
+    return code(given)
 
 
 def _made(
-    network: nn.Module, key: Hashable, run: Pass, given: list[Tensor], inputs: int, drawing: Drawing
+    known: _Known, key: Hashable, run: Pass, given: list[Tensor], inputs: int, drawing: Drawing
 ) -> _Compiled:
     """Machine code that is kept from now on; other threads wait, and then find it."""
     with _LOCK:
-        known = _kept.setdefault(network, OrderedDict())
         if key not in known:
             try:
                 known[key] = _Compiled(run, given, inputs, drawing)
@@ -137,8 +151,8 @@ def _made(
                 with drawing.again().here() as again:
                     run(again)  # what the network itself cannot do, it says itself
                 raise compile_error(error) from None
-            while len(known) > _MOST_KEPT:
-                known.popitem(last=False)
+            if len(known) > _MOST_KINDS:
+                del known[next(iter(known))]
         return known[key]
 
 
@@ -152,13 +166,29 @@ def left_to_torch(network: nn.Module, x: Inputs) -> nn.Module:
     return made  # type: ignore[no-any-return]
 
 
-def compiled_graph(graph: torch.fx.GraphModule, arguments: list[Tensor]) -> Callable[..., Any]:
-    """Machine code of a graph; torch keeps it on disk for other processes."""
-    import torch._inductor
+def require_no_own_code(estimator: str) -> None:
+    """An error where a network that only `torch.compile` may look into is to be compiled."""
+    if is_compiling():
+        raise CompileError(
+            f'compile=True does not go with estimator="{estimator}" for a network that has code of '
+            "your own, hooks or dropout that stays on: do without, or predict by draws"
+        )
 
+
+def compiled_graph(graph: torch.fx.GraphModule, arguments: list[Tensor]) -> Callable[..., Any]:
+    """Machine code of a graph for tensors like these; torch keeps it on disk for other processes.
+
+    It does so only for graphs of fake tensors with an environment of shapes, all of them fixed.
+    """
+    import torch._inductor
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    fakes = FakeTensorMode(shape_env=ShapeEnv())
+    like = [fakes.from_tensor(tensor, static_shapes=True) for tensor in arguments]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made: Callable[..., Any] = torch._inductor.compile(graph, arguments)
+        made: Callable[..., Any] = torch._inductor.compile(graph, list(like))
     return made
 
 
@@ -209,4 +239,6 @@ def _uncached_autocast(device: str) -> AbstractContextManager[object]:
 
 def _as_it_is(device: str) -> AbstractContextManager[object]:
     """Autocast off: a graph has its conversions written into it."""
-    return nullcontext() if _autocast_dtype(device) is None else torch.autocast(device, enabled=False)
+    return (
+        nullcontext() if _autocast_dtype(device) is None else torch.autocast(device, enabled=False)
+    )
