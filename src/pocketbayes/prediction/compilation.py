@@ -74,10 +74,16 @@ def _kept_for(network: nn.Module, structure: Structure) -> _Known:
 _job: ContextVar[_Job | None] = ContextVar("compiling", default=None)
 
 
-@contextmanager
-def compiling(whether: bool) -> Iterator[None]:
+def compiling(whether: bool) -> AbstractContextManager[None]:
     """Inside, in this thread, passes of networks are compiled; inside of another, for that job."""
-    job = (_job.get() or _Job()) if whether else None
+    job = _job.get()
+    if not whether and job is None:
+        return nullcontext()
+    return _within((job or _Job()) if whether else None)
+
+
+@contextmanager
+def _within(job: _Job | None) -> Iterator[None]:
     if job is not None:
         job.begin_prediction()
     token = _job.set(job)
