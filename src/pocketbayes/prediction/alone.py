@@ -76,9 +76,10 @@ def is_known(kind: type) -> bool:
 def _is_patched(module: nn.Module) -> bool:
     """Whether it holds a function of a user, such as a `forward` or an activation."""
     for value in module.__dict__.values():
-        if type(value) not in _HARMLESS and callable(value):
-            if not str(getattr(value, "__module__", "")).startswith("torch"):
-                return True
+        if type(value) in _HARMLESS or not callable(value):
+            continue
+        if not str(getattr(value, "__module__", "")).startswith("torch"):
+            return True
     return False
 
 
