@@ -103,11 +103,3 @@ def test_labels_that_are_certain_have_a_loss_and_gradients():
     p = torch.tensor([0.3, 0.5], dtype=torch.float64)
     expected = torch.special.entr(p) + torch.special.entr(1 - p)
     torch.testing.assert_close(label_entropy(p.logit()), expected)
-
-
-def bands(rows, seed):
-    """Two classes by the sign of features that go together, 8 of 16; the others are constant."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.randint(2, (rows,), generator=generator)
-    x = (2.0 * y - 1).unsqueeze(1) + 0.7 * torch.randn(rows, 8, generator=generator)
-    return torch.cat([x, torch.full((rows, 8), 0.5)], 1), y
