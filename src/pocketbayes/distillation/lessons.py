@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.distillation.places import chosen, readings
-from pocketbayes.distillation.strange import num_strange, with_strange, without_excess
 from pocketbayes.errors import DataError
 from pocketbayes.layers import (
     BayesianModule,
@@ -28,7 +27,6 @@ from pocketbayes.layers import (
     named_posteriors,
     named_tensors,
     noting,
-    num_examples,
     num_known,
     output_rows,
     run,
@@ -92,28 +90,20 @@ class Teacher:
         self.widths = self._head.widths(outputs)
         hidden = hidden_units(budget, self.widths[:-1], outputs)
         return self._head, first_numbers(
-            [self._lesson(x) for x in islice(self._inputs(), _FIRST)],
-            self._head,
-            hidden,
-            _read_by(root, places),
+            list(islice(self.lessons(), _FIRST)), self._head, hidden, _read_by(root, places)
         )
 
     def lessons(self) -> Iterator[Lesson]:
-        """One of each batch, a quarter of which is made strange."""
+        """One of each batch."""
         for x in self._inputs():
-            given, draws = self._lesson(with_strange(x))
-            positions = draws.shape[1] // num_examples(x)
-            yield Lesson(*without_excess(given, draws, positions * num_strange(num_examples(x))))
-
-    def _lesson(self, x: Inputs) -> Lesson:
-        with drawing(self._model, "mean", None), noting() as notes, explained_failure(x):
-            output = run(self._model, x)
-            with full_precision(self._device.type):
-                given = head_inputs(home(self._model), self._head, notes, output)
-        with drawing(self._model, self._estimator, None):
-            passes = networks_to_run(self._model, self._num_samples, self._estimator)
-            draws = torch.stack([output_rows(draw) for draw in draws_of(passes, x)])
-        return Lesson(given, draws)
+            with drawing(self._model, "mean", None), noting() as notes, explained_failure(x):
+                output = run(self._model, x)
+                with full_precision(self._device.type):
+                    given = head_inputs(home(self._model), self._head, notes, output)
+            with drawing(self._model, self._estimator, None):
+                passes = networks_to_run(self._model, self._num_samples, self._estimator)
+                draws = torch.stack([output_rows(draw) for draw in draws_of(passes, x)])
+            yield Lesson(given, draws)
 
     def _inputs(self) -> Iterator[Inputs]:
         for x in input_batches(self._loader, 256, float_dtype(self._model)):

@@ -40,7 +40,6 @@ from pocketbayes.prediction import full_precision
 
 Model = TypeVar("Model", bound=nn.Module)
 _EPOCHS, _LEAST_STEPS = 5, 500
-_MOST_GRADIENT = 1.0  # its norm; most are below 10, a single strange example may give 10^5
 
 
 def distill_(
@@ -112,7 +111,7 @@ def distill_(
 def _learn_(
     numbers: Numbers, teacher: Teacher, likelihood: Likelihood, epochs: int, lr: float
 ) -> None:
-    """Adam on a cosine, gradients clipped; center and scale of the features stay.
+    """Adam on a cosine; center and scale of the features stay.
 
     Logits are divided by a factor, values shifted. On inputs from elsewhere, shifts of logits
     took the predictive away from that of draws (digits: by four times as much as no head at all).
@@ -130,7 +129,6 @@ def _learn_(
             loss(*found, lesson.draws).backward()  # type: ignore[no-untyped-call]
             for tensor in (numbers.outer, numbers.outer_bias):
                 tensor.grad[idle] = 0  # type: ignore[index]
-            nn.utils.clip_grad_norm_(learned, _MOST_GRADIENT)
             adam.step()
     if not all(bool(tensor.isfinite().all()) for tensor in learned):
         raise TrainingError(
