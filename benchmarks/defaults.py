@@ -1,11 +1,12 @@
-"""The search that the defaults of regressions come from: thousands of small networks at once.
+"""The search that the defaults come from: thousands of small networks at once.
 
     python benchmarks/defaults.py --data DATA/regression.npz --settings settings.json
 
 All networks are MLPs of two hidden layers, trained side by side by batched products with the
 objective of `fit` (local reparameterisation, Adam, cosine, one noise per output): for each setting,
 set and split one. They see only rows that no test part holds, and are measured on a fifth of those.
-A setting is a JSON object of `SETTING`'s names.
+A setting is a JSON object of `SETTING`'s names; `by_doubt` is a beta in proportion to the NLL of
+training batches, as a share of that of the class frequencies.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pocketbayes.prediction.metrics import accuracy, expected_calibration_error
 SETTING: dict[str, Any] = {
     "beta": 1.0, "prior": "learned", "prior_std": 1.0, "hyper": 0.0, "lr": 3e-3, "std_lr": 1e-2,
     "warmup": 0.5, "std_share": 0.1, "rate": 0.02, "decay": 0.0, "random": True, "members": 1,
-    "noise_lr": 1e-2, "batch": 0, "late": 0.0,
+    "noise_lr": 1e-2, "batch": 0, "late": 0.0, "by_doubt": 0.0, "least": 0.0,
 }  # fmt: skip
 _MOST_BATCH, _MOST_MEASURED, _DRAWS = 128, 1000, 100
 
@@ -155,12 +156,16 @@ def trained(nets: Nets, steps: int) -> None:
         [max(16, min(128, 1 << max(0, (int(n) // 20).bit_length() - 1))) for n in sizes]
     )
     batch = torch.where(nets.column("batch") > 0, nets.column("batch"), usual.to(nets.device))
+    by_doubt, least = nets.column("by_doubt"), nets.column("least")
+    doubt, constant = torch.ones_like(beta), constant_nll(nets)
     counted = (torch.arange(_MOST_BATCH, device=nets.device) < batch[:, None]).float()[:, :, None]
     for step in range(steps):
         progress = step / steps
         rows = (torch.rand(len(nets.jobs), _MOST_BATCH, device=nets.device) * sizes[:, None]).long()
         x, y = nets.x[nets.part[:, None], rows], nets.y[nets.part[:, None], rows]
         nll = (each_nll(nets, nets.output(x), y) * counted).sum((1, 2)) / batch
+        doubt = torch.lerp(doubt, (nll.detach() / constant).clamp(max=1), 0.02)
+        beta = torch.where(by_doubt > 0, (by_doubt * doubt).clamp_min(least), beta)
         weight = beta * (progress / warmup.clamp_min(1e-9)).clamp(max=1) / sizes
         loss = (nll + weight * nets.kl()).sum()
         gradients = torch.autograd.grad(loss, parameters)
@@ -180,6 +185,17 @@ def trained(nets: Nets, steps: int) -> None:
                     p.mul_(1 - scale * rates[k] * decay[:, None, None])
                 p.sub_(scales[k] * rates[k] * m / (v.sqrt() + 1e-8))
         nets.move_priors()
+
+
+def constant_nll(nets: Nets) -> Tensor:
+    """The NLL of the class frequencies; 1 for values, where it is not used."""
+    if nets.outputs == 1:
+        return torch.ones(len(nets.jobs), device=nets.device)
+    entropies = []
+    for labels, size in zip(nets.y, nets.sizes, strict=True):
+        share = labels[:size, 0].long().bincount(minlength=nets.outputs) / size
+        entropies.append(-torch.special.xlogy(share, share).sum())
+    return torch.stack(entropies)[nets.part]
 
 
 def late_scale(progress: float, scale: float, late: Tensor) -> Tensor:
@@ -242,12 +258,14 @@ def labelled(path: Path, name: str, split: int, validation: bool) -> Part:
     """NAME or NAME-ROWS of a file of classes: a fifth, or 2,000 rows, measures; ROWS train."""
     name, _, rows = name.partition("-")
     with np.load(path) as file:
-        x, y = file[f"{name}/x"].astype(float), file[f"{name}/y"]
+        x, y = file[f"{name}/x"], file[f"{name}/y"]
+    is_image, x = x.dtype == np.uint8, x.astype(float)
     order = np.random.default_rng(split).permutation(len(y))
     test, train = np.split(order, [min(len(y) // 5, 2000)])
     train = train[: int(rows or len(train))]
     spread = x[train].std(0)
-    x = (x - x[train].mean(0)) / np.maximum(spread, 0.1 * spread.mean())
+    least = 0.1 * spread.mean() if is_image else 0.0  # pixels that are mostly dark stay small
+    x = (x - x[train].mean(0)) / np.maximum(np.where(spread > 0, spread, 1), least)
     pairs = [(torch.tensor(x[i]).float(), torch.tensor(y[i, None]).float()) for i in (train, test)]
     return Part(*pairs[0], *pairs[1], 1.0)
 

@@ -41,11 +41,19 @@ def class_loss(mean: Tensor, variance: Tensor, draws: Tensor) -> Tensor:
 
 
 def label_loss(mean: Tensor, variance: Tensor, draws: Tensor) -> Tensor:
-    """The same of K labels, each by itself."""
-    found, taught = draws_of_gaussian(mean, variance, _POINTS).sigmoid(), draws.sigmoid()
-    between = torch.nn.functional.binary_cross_entropy(found.mean(0), taught.mean(0))
-    entropies = (torch.special.entr(p) + torch.special.entr(1 - p) for p in (found, taught))
+    """The same of K labels, each by itself; of logits, where probabilities would round to 1."""
+    found = draws_of_gaussian(mean, variance, _POINTS)
+    yes, no = (log_mean_exp(torch.nn.functional.logsigmoid(side)) for side in (found, -found))
+    taught = draws.sigmoid().mean(0)
+    between = -(taught * yes + (1 - taught) * no).mean()
+    entropies = label_entropy(found), label_entropy(draws)
     return between + misfit(*entropies) + _WEIGHT_OF_LOGITS * value_loss(mean, variance, draws)
+
+
+def label_entropy(logits: Tensor) -> Tensor:
+    """-p log p - (1 - p) log(1 - p), p = sigmoid(logits); its gradient is finite where p is 1."""
+    sides = [-side.sigmoid() * torch.nn.functional.logsigmoid(side) for side in (logits, -logits)]
+    return sides[0] + sides[1]
 
 
 def gaussian_nll(apart: Tensor, variance: Tensor) -> Tensor:
