@@ -126,7 +126,8 @@ def _overwritten(target: Any, result: Any, name: str) -> Any:
     if not isinstance(target, Moments) or not isinstance(result, Moments):
         raise PocketBayesError(
             f'estimator="moments" cannot write random values into a plain tensor, as {name} '
-            f"{running_module()}: write x = x + y in place of x += y, or predict with another estimator"
+            f"{running_module()}: write x = x + y in place of x += y, or predict with another "
+            "estimator"
         )
     target.expected, target.variance = result.expected, result.variance
     target.positions = result.positions
@@ -136,8 +137,8 @@ def _overwritten(target: Any, result: Any, name: str) -> Any:
 def no_rule(operation: str) -> PocketBayesError:
     """The error that names an operation without a rule, and the module that it was called in."""
     return PocketBayesError(
-        f'estimator="moments" has no rule for the operation {operation!r} {running_module()}: predict with '
-        "another estimator, or write it by operations that have a rule"
+        f'estimator="moments" has no rule for the operation {operation!r} {running_module()}: '
+        "predict with another estimator, or write it by operations that have a rule"
     )
 
 

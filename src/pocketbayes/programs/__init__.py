@@ -1,7 +1,7 @@
 """A network as a small program: bytes, shapes, and a reference that runs it. Free of torch."""
 
-from pocketbayes.programs.bytecode import decoded, encoded
-from pocketbayes.programs.checking import planned
+from pocketbayes.programs.bytecode import LONGEST, decoded, encoded
+from pocketbayes.programs.checking import Plan, channels_of, planned, shape_of
 from pocketbayes.programs.interpreter import run
 from pocketbayes.programs.program import (
     FIRST,
@@ -21,6 +21,7 @@ from pocketbayes.programs.shapes import SHAPES
 __all__ = [
     "FIRST",
     "LAST",
+    "LONGEST",
     "REALS",
     "SHAPES",
     "WHOLE_NUMBERS",
@@ -28,11 +29,14 @@ __all__ = [
     "Input",
     "Operation",
     "Place",
+    "Plan",
     "Program",
     "Weight",
+    "channels_of",
     "decoded",
     "encoded",
     "planned",
     "run",
+    "shape_of",
     "weight_names",
 ]

@@ -33,7 +33,7 @@ def planned(program: Program, weights: Sequence[Shape]) -> Plan:
         if numbers > MOST_IN_ALL or work > MOST_WORK:
             raise FormatError(f"{where}: the program takes more memory or work than is allowed")
     for place in program.places:
-        if not _shape_of(place.operand, shapes, weights):
+        if not shape_of(place.operand, shapes, weights):
             raise FormatError("a place has no axis of channels")
     return Plan(tuple(shapes), work)
 
@@ -47,7 +47,7 @@ def _result(
     operation: Operation, shapes: Sequence[Shape], weights: Sequence[Shape], where: str
 ) -> tuple[Shape, int]:
     try:
-        fields = operation.with_operands(lambda operand: _shape_of(operand, shapes, weights))
+        fields = operation.with_operands(lambda operand: shape_of(operand, shapes, weights))
         shape = SHAPES[operation.name](*fields)
     except FormatError as error:
         raise FormatError(f"{where}: {error}") from error
@@ -55,7 +55,8 @@ def _result(
     return shape, math.prod(shape) * _products(operation.name, fields, shape)
 
 
-def _shape_of(operand: Buffer | Weight, shapes: Sequence[Shape], weights: Sequence[Shape]) -> Shape:
+def shape_of(operand: Buffer | Weight, shapes: Sequence[Shape], weights: Sequence[Shape]) -> Shape:
+    """The shape of a buffer or a weight."""
     if isinstance(operand, Buffer):
         return shapes[operand.number]
     if operand.number >= len(weights):

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from pocketbayes.errors import FormatError
 from pocketbayes.programs.elementwise import FUNCTIONS as ELEMENTWISE
 from pocketbayes.programs.elementwise import sigmoid
 from pocketbayes.programs.program import Buffer, Program, Weight
+from pocketbayes.programs.windows import FUNCTIONS as WINDOWS
 
 Array = NDArray[np.float32]
 Ints = tuple[int, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FUNCTIONS: dict[str, Callable[..., Any]] = dict(ELEMENTWISE)
+FUNCTIONS: dict[str, Callable[..., Any]] = ELEMENTWISE | WINDOWS
 
 
 class Outputs(NamedTuple):
@@ -76,34 +76,6 @@ def _linear(x: Array, weight: Array, bias: Array | None) -> Any:
     return x @ weight.T + (0 if bias is None else bias)
 
 
-@_operation("conv")
-def _conv(
-    x: Array, weight: Array, bias: Array | None, groups: int, stride: Ints, padding: Ints,
-    dilation: Ints,
-) -> Any:  # fmt: skip
-    """Windows (C, *positions, *kernel) times weights (O, C, *kernel), group by group."""
-    axes = len(stride)
-    seen = _windows(_padded(x, padding), weight.shape[2:], stride, dilation)
-    parts = [
-        np.tensordot(w, s, ((1, *range(2, 2 + axes)), (0, *range(1 + axes, 1 + 2 * axes))))
-        for w, s in zip(np.split(weight, groups), np.split(seen, groups), strict=True)
-    ]
-    return np.concatenate(parts) + (0 if bias is None else _along_first(bias, x))
-
-
-def _padded(x: Array, padding: Ints, value: float = 0.0) -> Array:
-    kept = x.ndim - len(padding)
-    return np.pad(x, [(0, 0)] * kept + [(p, p) for p in padding], constant_values=value)
-
-
-def _windows(x: Array, kernel: Ints, stride: Ints, dilation: Ints) -> Array:
-    """All windows over the last axes, whose own axes come last."""
-    spread = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-    axes = tuple(range(x.ndim - len(kernel), x.ndim))
-    steps = tuple(slice(None, None, s) for s in (*stride, *dilation))
-    return sliding_window_view(x, spread, axes)[(..., *steps)]
-
-
 def _along_first(vector: Array, x: Array) -> Array:
     return vector.reshape(-1, *(1,) * (x.ndim - 1))
 
@@ -131,7 +103,7 @@ def _group_norm(x: Array, weight: Array | None, bias: Array | None, groups: int,
     return standard * scale + (0 if bias is None else _along_first(bias, x))
 
 
-def _standardised(x: Array, axes: Ints, eps: float) -> Array:
+def _standardised(x: Array, axes: Ints, eps: float) -> Any:
     centred: Array = x - x.mean(axes, keepdims=True)
     return centred / np.sqrt((centred**2).mean(axes, keepdims=True) + np.float32(eps))
 
@@ -176,9 +148,9 @@ def _gru(
 
 @_operation("attention")
 def _attention(q: Array, k: Array, v: Array, mask: Array | None, causal: int, scale: float) -> Any:
-    scores = np.float32(scale) * q @ k.swapaxes(-1, -2)
+    scores: Any = np.float32(scale) * q @ k.swapaxes(-1, -2)
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, np.float32(-np.inf))
     return _softmax(scores if mask is None else scores + mask, -1) @ v
 
 
@@ -222,54 +194,6 @@ def _pad(x: Array, axis: int, before: int, after: int) -> Any:
 @_operation("expand")
 def _expand(x: Array, shape: Ints) -> Any:
     return np.broadcast_to(x, shape)
-
-
-@_operation("max_pool")
-def _max_pool(x: Array, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, up: int) -> Any:
-    lowest = float(np.finfo(np.float32).min)
-    wide = _with_room(_padded(x, padding, lowest), kernel, stride, dilation, up, lowest)
-    seen = _windows(wide, kernel, stride, dilation)[_inside(x, kernel, stride, padding, up)]
-    return seen.max(tuple(range(-len(kernel), 0)))
-
-
-@_operation("avg_pool")
-def _avg_pool(x: Array, kernel: Ints, stride: Ints, padding: Ints, up: int, counted: int) -> Any:
-    once, inside = (1,) * len(kernel), _inside(x, kernel, stride, padding, up)
-
-    def totals(values: Array) -> Any:
-        wide = _with_room(values, kernel, stride, once, up, 0.0)
-        return _windows(wide, kernel, stride, once)[inside].sum(tuple(range(-len(kernel), 0)))
-
-    ones = np.ones_like(x)
-    return totals(_padded(x, padding)) / totals(_padded(ones, padding, float(counted)))
-
-
-def _with_room(
-    x: Array, kernel: Ints, stride: Ints, dilation: Ints, up: int, value: float
-) -> Array:
-    """With as many numbers behind as the last window may need."""
-    kept = x.ndim - len(kernel)
-    more = [(0, s - 1 if up else 0) for s in stride]
-    return np.pad(x, [(0, 0)] * kept + more, constant_values=value)
-
-
-def _inside(x: Array, kernel: Ints, stride: Ints, padding: Ints, up: int) -> Any:
-    """The windows that begin before the padding behind."""
-    sides = x.shape[x.ndim - len(kernel) :]
-    most = [
-        -(-(n + p) // s) if up else None for n, p, s in zip(sides, padding, stride, strict=True)
-    ]
-    return (*(slice(None),) * (x.ndim - len(kernel)), *map(slice, most))
-
-
-@_operation("adaptive_avg_pool")
-def _adaptive_avg_pool(x: Array, sizes: Ints) -> Any:
-    for axis, size in enumerate(sizes, x.ndim - len(sizes)):
-        side = x.shape[axis]
-        ends = [(i * side // size, -(-(i + 1) * side // size)) for i in range(size)]
-        means = [_slice(x, axis, a, 1, b - a).mean(axis, keepdims=True) for a, b in ends]
-        x = np.concatenate(means, axis)
-    return x
 
 
 @_operation("mean")

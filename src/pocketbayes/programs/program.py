@@ -80,7 +80,7 @@ class Program:
 
 def weight_names(posteriors: Iterable[str], state: Iterable[str], members: int = 1) -> list[str]:
     """The names that weights are numbered by; of an ensemble those of its first member."""
-    names = sorted({*posteriors, *state}, key=str.encode)
+    names = sorted({*posteriors, *state})
     if members == 1:
         return names
     first = "members.0."

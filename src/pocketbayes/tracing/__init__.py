@@ -1,6 +1,7 @@
 """From a network to its program, by running its own code on tensors without numbers."""
 
 from pocketbayes.tracing import (  # noqa: F401  they fill the table
+    activations,
     arithmetic,
     linear,
     sequences,

@@ -1,4 +1,4 @@
-"""Rules of arithmetic, activations and sums."""
+"""Rules of arithmetic, sums and products."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from pocketbayes.tracing.value import (
-    RULES,
     Recorder,
     Shape,
     Traced,
@@ -14,11 +13,8 @@ from pocketbayes.tracing.value import (
     first_traced,
     not_possible,
     number_in,
-    require_weight,
     rule,
 )
-
-_LARGEST = 3.4e38
 
 
 def aligned(values: list[Traced]) -> tuple[list[Traced], int | None]:
@@ -46,32 +42,34 @@ def _without_axis(x: Traced, axis: int) -> Traced:
     return x.reshaped(shape, None)
 
 
-def _binary(name: str, a: Any, b: Any) -> Traced:
+def binary(name: str, a: Any, b: Any) -> Traced:
+    """An operation on two values that broadcast."""
     recorder: Recorder = first_traced(a, b).recorder
     (a, b), batch = aligned([as_traced(a, recorder), as_traced(b, recorder)])
     return recorder.emit(name, a, b, batch=batch)
 
 
-def _affine(x: Traced, factor: float, shift: float) -> Traced:
+def affine(x: Traced, factor: float, shift: float) -> Traced:
+    """Factor x + shift."""
     return x if (factor, shift) == (1, 0) else x.emit("affine", factor, shift)
 
 
 @rule("add", "radd", "iadd")
 def _add(_: Any, a: Any, b: Any, *, alpha: float = 1) -> Traced:
     if isinstance(a, Traced) and number_in(b) is not None:
-        return _affine(a, 1.0, alpha * (number_in(b) or 0.0))
+        return affine(a, 1.0, alpha * (number_in(b) or 0.0))
     if number_in(a) is not None:
-        return _affine(b, float(alpha), number_in(a) or 0.0)
-    return _binary("add", a, b if alpha == 1 else b * alpha)
+        return affine(b, float(alpha), number_in(a) or 0.0)
+    return binary("add", a, b if alpha == 1 else b * alpha)
 
 
 @rule("sub", "subtract", "isub")
 def _sub(_: Any, a: Any, b: Any, *, alpha: float = 1) -> Traced:
     if isinstance(a, Traced) and number_in(b) is not None:
-        return _affine(a, 1.0, -alpha * (number_in(b) or 0.0))
+        return affine(a, 1.0, -alpha * (number_in(b) or 0.0))
     if number_in(a) is not None:
-        return _affine(b, -float(alpha), number_in(a) or 0.0)
-    return _binary("subtract", a, b if alpha == 1 else b * alpha)
+        return affine(b, -float(alpha), number_in(a) or 0.0)
+    return binary("subtract", a, b if alpha == 1 else b * alpha)
 
 
 @rule("rsub")
@@ -84,7 +82,7 @@ def _mul(_: Any, a: Any, b: Any) -> Traced:
     if number_in(a) is not None:
         a, b = b, a
     factor = number_in(b)
-    return _binary("multiply", a, b) if factor is None else _affine(a, factor, 0.0)
+    return binary("multiply", a, b) if factor is None else affine(a, factor, 0.0)
 
 
 @rule("div", "divide", "true_divide", "truediv", "itruediv")
@@ -92,32 +90,32 @@ def _div(_: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Traced:
     if rounding_mode is not None:
         raise not_possible(f"div(rounding_mode={rounding_mode!r})")
     divisor = number_in(b)
-    return _binary("divide", a, b) if divisor is None else _affine(a, 1 / divisor, 0.0)
+    return binary("divide", a, b) if divisor is None else affine(a, 1 / divisor, 0.0)
 
 
 @rule("rdiv", "rtruediv")
 def _rdiv(_: Any, a: Any, b: Any) -> Traced:
-    return _binary("divide", b, a)
+    return binary("divide", b, a)
 
 
 @rule("reciprocal")
 def _reciprocal(_: Any, x: Traced) -> Traced:
-    return _binary("divide", 1.0, x)
+    return binary("divide", 1.0, x)
 
 
 @rule("neg", "negative")
 def _neg(_: Any, x: Traced) -> Traced:
-    return _affine(x, -1.0, 0.0)
+    return affine(x, -1.0, 0.0)
 
 
 @rule("square")
 def _square(_: Any, x: Traced) -> Traced:
-    return _binary("multiply", x, x)
+    return binary("multiply", x, x)
 
 
 @rule("rsqrt")
 def _rsqrt(_: Any, x: Traced) -> Traced:
-    return _binary("divide", 1.0, x.emit("sqrt"))
+    return binary("divide", 1.0, x.emit("sqrt"))
 
 
 @rule("pow", "float_power")
@@ -125,7 +123,7 @@ def _pow(_: Any, x: Any, exponent: Any) -> Any:
     known: dict[Any, Callable[[], Traced]] = {
         1: lambda: x,
         2: lambda: _square(None, x),
-        3: lambda: _binary("multiply", _square(None, x), x),
+        3: lambda: binary("multiply", _square(None, x), x),
         0.5: lambda: x.emit("sqrt"),
         -0.5: lambda: _rsqrt(None, x),
         -1: lambda: _reciprocal(None, x),
@@ -138,91 +136,12 @@ def _pow(_: Any, x: Any, exponent: Any) -> Any:
 
 @rule("maximum", "fmax")
 def _maximum(_: Any, a: Any, b: Any) -> Traced:
-    return _binary("maximum", a, b)
+    return binary("maximum", a, b)
 
 
 @rule("minimum", "fmin")
 def _minimum(_: Any, a: Any, b: Any) -> Traced:
-    return _binary("minimum", a, b)
-
-
-def _value_by_value(name: str) -> Callable[..., Traced]:
-    return lambda _, x, *__, **___: x.emit(name)
-
-
-_PLAIN = (
-    "relu",
-    "silu",
-    "tanh",
-    "sigmoid",
-    "exp",
-    "log",
-    "sqrt",
-    "abs",
-    "hardswish",
-    "hardsigmoid",
-)
-RULES.update({name: _value_by_value(name) for name in _PLAIN})
-
-
-@rule("gelu")
-def _gelu(_: Any, x: Traced, *, approximate: str = "none") -> Traced:
-    return x.emit("gelu_tanh" if approximate == "tanh" else "gelu")
-
-
-@rule("leaky_relu")
-def _leaky_relu(_: Any, x: Traced, negative_slope: float = 0.01) -> Traced:
-    return x.emit("leaky_relu", float(negative_slope))
-
-
-@rule("elu")
-def _elu(_: Any, x: Traced, alpha: float = 1.0) -> Traced:
-    return x.emit("elu", float(alpha))
-
-
-@rule("selu")
-def _selu(_: Any, x: Traced) -> Traced:
-    return _affine(x.emit("elu", 1.6732632423543772), 1.0507009873554805, 0.0)
-
-
-@rule("mish")
-def _mish(_: Any, x: Traced) -> Traced:
-    return _binary("multiply", x, x.emit("softplus").emit("tanh"))
-
-
-@rule("softplus")
-def _softplus(_: Any, x: Traced, beta: float = 1, threshold: float = 20) -> Traced:
-    """Log(1 + exp(beta x)) / beta."""
-    return _affine(_affine(x, float(beta), 0.0).emit("softplus"), 1 / beta, 0.0)
-
-
-@rule("hardtanh")
-def _hardtanh(_: Any, x: Traced, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
-    return x.emit("clamp", float(min_val), float(max_val))
-
-
-@rule("relu6")
-def _relu6(_: Any, x: Traced) -> Traced:
-    return x.emit("clamp", 0.0, 6.0)
-
-
-@rule("clamp", "clip")
-def _clamp(_: Any, x: Traced, min: Any = None, max: Any = None) -> Traced:  # noqa: A002
-    low = -_LARGEST if min is None else number_in(min)
-    high = _LARGEST if max is None else number_in(max)
-    if low is None or high is None:
-        raise not_possible("the operation 'clamp' between tensors")
-    return x.emit("clamp", low, high)
-
-
-@rule("clamp_min")
-def _clamp_min(_: Any, x: Traced, min: Any) -> Traced:  # noqa: A002
-    return _clamp(None, x, min)
-
-
-@rule("prelu")
-def _prelu(_: Any, x: Traced, weight: Any) -> Traced:
-    return x.emit("prelu", require_weight(weight, "prelu"))
+    return binary("minimum", a, b)
 
 
 @rule("softmax")

@@ -27,9 +27,9 @@ def several(value: Any, axes: int) -> Ints:
 
 @rule("linear")
 def _linear(_: Any, x: Any, weight: Any, bias: Any = None) -> Traced:
-    x = as_traced(x, first_traced(x, weight).recorder)
-    x.axis(-1)
-    return x.emit("linear", require_weight(weight, "linear"), require_weight(bias, "linear"))
+    given = as_traced(x, first_traced(x, weight).recorder)
+    given.axis(-1)
+    return given.emit("linear", require_weight(weight, "linear"), require_weight(bias, "linear"))
 
 
 @rule("conv1d", "conv2d")
@@ -38,15 +38,15 @@ def _conv(
     dilation: Any = 1, groups: int = 1,
 ) -> Traced:  # fmt: skip
     name, axes = func.__name__, 1 if func.__name__ == "conv1d" else 2
-    x = require_batch_first(x, name)
+    given = require_batch_first(x, name)
     kernel, dilations = tuple(weight.shape[2:]), several(dilation, axes)
     before, after = _padding(padding, kernel, dilations)
-    if len(x.each) != axes + 1:
+    if len(given.each) != axes + 1:
         raise not_possible(f"{name} of a single example without an axis of examples")
     for axis, (low, high) in enumerate(zip(before, after, strict=True), 1):
-        x = x if low == high else x.emit("pad", axis, 0, high - low)
+        given = given if low == high else given.emit("pad", axis, 0, high - low)
     kept = require_weight(weight, name), require_weight(bias, name)
-    return x.emit("conv", *kept, int(groups), several(stride, axes), before, dilations)
+    return given.emit("conv", *kept, int(groups), several(stride, axes), before, dilations)
 
 
 def _padding(padding: Any, kernel: Ints, dilation: Ints) -> tuple[Ints, Ints]:
@@ -65,8 +65,8 @@ def _embedding(
 ) -> Traced:  # fmt: skip
     if max_norm is not None:
         raise not_possible("an embedding with max_norm")
-    index = as_traced(index, first_traced(index, weight).recorder)
-    return index.emit("embedding", require_weight(weight, "embedding"))
+    rows = as_traced(index, first_traced(index, weight).recorder)
+    return rows.emit("embedding", require_weight(weight, "embedding"))
 
 
 @rule("batch_norm")
@@ -110,8 +110,8 @@ def _group_norm(
     _: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *__: Any
 ) -> Traced:
     kept = require_weight(weight, "group_norm"), require_weight(bias, "group_norm")
-    x = require_batch_first(x, "group_norm")
-    return x.emit("group_norm", *kept, int(groups), float(eps))
+    given = require_batch_first(x, "group_norm")
+    return given.emit("group_norm", *kept, int(groups), float(eps))
 
 
 @rule("instance_norm")

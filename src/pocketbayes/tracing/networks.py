@@ -27,7 +27,7 @@ def weights_in(network: nn.Module) -> dict[str, Any]:
         for prefix, layer in bayesian_modules(network)
         for name, posterior in layer.posteriors_by_name().items()
     }
-    plain = [*network.named_parameters(remove_duplicate=False)]
+    plain: list[tuple[str, Any]] = [*network.named_parameters(remove_duplicate=False)]
     plain += network.named_buffers(remove_duplicate=False)
     return dict(plain) | posteriors
 
@@ -82,7 +82,7 @@ def _shared(network: nn.Module) -> Iterator[object]:
 def _make_plain_(layer: BayesianModule, weights: Mapping[str, Traced]) -> None:
     """The plain layer, with the means of its posteriors as weights."""
     del layer.posteriors
-    layer.__class__ = layer.plain_class
+    layer.__class__ = layer.plain_class  # type: ignore[assignment]
     for name, weight in weights.items():
         layer._parameters[name] = weight  # type: ignore[assignment]
     if isinstance(layer, nn.RNNBase):

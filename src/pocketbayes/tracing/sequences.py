@@ -107,7 +107,7 @@ def _gru(_: Any, x: Any, state: Any, *settings: Any) -> tuple[Any, Any]:
 
 
 def _recurrent(
-    kind: str, x: Traced, state: Any, flat: list[Any], biased: bool, layers: int, dropout: float,
+    kind: str, x: Any, state: Any, flat: list[Any], biased: bool, layers: int, dropout: float,
     training: bool, both_ways: bool, batch_first: bool,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(output, last states) as torch's recurrent layers give them; of an lstm without memory."""
@@ -121,11 +121,11 @@ def _recurrent(
         raise not_possible(f"an {kind} with projections")
     time, last = 1 if batch_first else 0, []
     for layer in range(layers):
-        outputs = []
+        outputs: list[Any] = []
         for way in range(directions):
             own = flat[(layer * directions + way) * each :][:each]
             weights = [require_weight(w, kind) for w in (*own, None, None)[:4]]
             outputs.append(x.emit(kind, *weights, way))
             last.append(outputs[-1].select(time, 0 if way else -1))
-        x = torch.cat(outputs, -1) if both_ways else outputs[0]  # type: ignore[assignment]
+        x = torch.cat(outputs, -1) if both_ways else outputs[0]
     return x, torch.stack(last)

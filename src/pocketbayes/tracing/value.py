@@ -90,7 +90,9 @@ class Traced(Tensor):
         shape = list(each)
         if batch is not None:
             shape.insert(batch, recorder.batch)
-        made: Traced = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")
+        made: Traced = Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtype, device=torch.device("cpu")
+        )
         made.recorder, made.operand, made.each, made.batch = recorder, operand, tuple(each), batch
         return made
 
@@ -197,7 +199,7 @@ def as_traced(value: Any, recorder: Recorder) -> Traced:
 
 def number_in(value: Any) -> float | None:
     """The number that an argument is; None: it is a tensor of several, or traced."""
-    if isinstance(value, Traced) or isinstance(value, bool):
+    if isinstance(value, Traced | bool):
         return None
     if isinstance(value, Tensor):
         return float(value) if value.numel() == 1 and value.dim() == 0 else None

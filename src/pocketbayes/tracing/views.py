@@ -33,7 +33,7 @@ class Source(NamedTuple):
     axis: int | None
     start: int
     step: int
-    count: int
+    size: int
 
 
 def _viewed(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -72,7 +72,7 @@ def _moved(x: Traced, probe: Tensor, view: Tensor, name: str) -> Traced:
     if x.batch is not None and used.get(x.batch) != (x.batch, 0, 1, x.recorder.batch):
         raise not_possible(f"the operation {name!r}, which picks some of the examples")
     for axis, size in enumerate(x.shape):
-        step, count = (used[axis].step, used[axis].count) if axis in used else (1, 1)
+        step, count = (used[axis].step, used[axis].size) if axis in used else (1, 1)
         if axis != x.batch and count != size:
             x = x.emit("slice", x.axis(axis), starts[axis], step, count)
     return _arranged(x, sources)
@@ -97,7 +97,7 @@ def _arranged(x: Traced, sources: list[Source]) -> Traced:
             place
             for place, s in enumerate(sources)
             if (s.axis == x.batch and x.batch is not None)
-            or (x.batch is None and s.axis is None and s.count == x.recorder.batch)
+            or (x.batch is None and s.axis is None and s.size == x.recorder.batch)
         ),
         None,
     )
@@ -106,8 +106,8 @@ def _arranged(x: Traced, sources: list[Source]) -> Traced:
         others = [axis for axis in range(len(x.each)) if axis not in order]
         x = x.emit("permute", (*order, *others))
     final = [s for place, s in enumerate(sources) if place != new_batch]
-    x = x.reshaped([1 if s.axis is None else s.count for s in final], new_batch)
-    wide = tuple(s.count for s in final)
+    x = x.reshaped([1 if s.axis is None else s.size for s in final], new_batch)
+    wide = tuple(s.size for s in final)
     return x if wide == x.each else x.emit("expand", wide)
 
 
