@@ -35,6 +35,7 @@ _HOME = {
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
+    "ProgramError": "errors",
     "Prediction": "prediction",
     "Quantization": "compression",
     "Record": "prediction",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         DataError,
         FormatError,
         PocketBayesError,
+        ProgramError,
         TrainingError,
     )
     from pocketbayes.estimators import BayesClassifier, BayesRegressor

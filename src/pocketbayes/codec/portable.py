@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
-from pocketbayes.errors import FormatError, PocketBayesError, warn
+from pocketbayes.errors import FormatError, ProgramError, warn
 from pocketbayes.layers import home, members_of
 from pocketbayes.programs import (
     Input,
@@ -58,7 +58,7 @@ def section_of(
         return None
     try:
         return encoded(program_of(model, known, names))
-    except PocketBayesError as error:
+    except ProgramError as error:
         warn(f"the file is written without the program that it had: {error}")
         return None
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import ProgramError
 from pocketbayes.layers import (
     BayesianModule,
     bayesian_modules,
@@ -49,7 +49,7 @@ def without_numbers(
     try:
         made = copy.deepcopy(network, memo)
     except Exception as error:
-        raise PocketBayesError(
+        raise ProgramError(
             f"{type(network).__name__} cannot be copied ({error}), so that no program can be made "
             "of it: save without example="
         ) from error

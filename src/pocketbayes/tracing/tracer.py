@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.errors import FormatError, PocketBayesError, ProgramError
 from pocketbayes.layers import (
     drawing_by,
     has_stale_head,
@@ -48,7 +48,7 @@ def inputs_of(example: Tensor | tuple[Tensor, ...]) -> tuple[Input, ...]:
     tensors = example if isinstance(example, tuple) else (example,)
     good = tensors and all(isinstance(t, Tensor) and t.dim() > 0 and t.numel() for t in tensors)
     if not good or len({len(t) for t in tensors}) > 1:
-        raise PocketBayesError(
+        raise ProgramError(
             "example must be a batch of inputs as the model sees them, x[:1] for instance, or a "
             "tuple of such tensors, one for each argument of forward"
         )
@@ -69,7 +69,7 @@ def program_of(
     for member in members_of(model):
         program = _of_one(member, inputs, names)
         if found not in (None, program):
-            raise PocketBayesError(f"the members of the ensemble differ in structure: {_ADVICE}")
+            raise ProgramError(f"the members of the ensemble differ in structure: {_ADVICE}")
         found = program
         if example is not None:
             _require_same(program, member, names, example)
@@ -84,14 +84,14 @@ def _of_one(network: nn.Module, inputs: Sequence[Input], names: Sequence[str]) -
     first, second = (p for p, _ in zip((p for p in _PRIMES if p not in sizes), "ab", strict=False))
     program = _traced(network, inputs, names, first)
     if program != _traced(network, inputs, names, second):
-        raise PocketBayesError(
+        raise ProgramError(
             f"what {type(network).__name__} does depends on the size of the batch, which no "
             f"portable program can hold: {_ADVICE}"
         )
     try:
         planned(program, [tuple(known[name].shape) for name in names])
     except FormatError as error:
-        raise PocketBayesError(
+        raise ProgramError(
             f"{type(network).__name__} has no portable program ({error}): {_ADVICE}"
         ) from error
     return program
@@ -113,12 +113,12 @@ def _traced(
         except PocketBayesError:
             raise
         except Exception as error:
-            raise PocketBayesError(
+            raise ProgramError(
                 f"the forward pass of {type(network).__name__} cannot be traced for a portable "
                 f"program ({_first_line(error)}): {_ADVICE}"
             ) from error
     if not isinstance(output, Traced) or output.batch != 0 or isinstance(output.operand, Weight):
-        raise PocketBayesError(
+        raise ProgramError(
             f"the output of {type(network).__name__} does not have the examples along its first "
             f"axis: {_ADVICE}"
         )
@@ -138,7 +138,7 @@ def _places(network: nn.Module, copied: nn.Module, notes: dict[int, Tensor]) -> 
     for number, place in enumerate(head.places):
         noted, layer = notes.get(number), copied.get_submodule(place.name)
         if not isinstance(noted, Traced):
-            raise PocketBayesError(f"the network does not call {place.name!r}: {_ADVICE}")
+            raise ProgramError(f"the network does not call {place.name!r}: {_ADVICE}")
         is_first = isinstance(layer, nn.modules.conv._ConvNd)
         found.append(Place(noted.operand, FIRST if is_first else LAST))
     return found
@@ -185,7 +185,7 @@ def _require_same(program: Program, network: nn.Module, names: Sequence[str], ex
     exact = torch.finfo(expected.dtype).bits >= 32
     scale = np.abs(wanted).max(initial=1e-6) * (_SAME if exact else _SAME_IN_HALF)
     if given.shape != wanted.shape or not np.all(np.abs(given - wanted) <= scale):
-        raise PocketBayesError(
+        raise ProgramError(
             f"the portable program of {type(network).__name__} does not give what the network "
             f"gives for the example (it may write into parts of tensors): {_ADVICE}"
         )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.errors import FormatError, ProgramError
 from pocketbayes.moments import METADATA, running_module
 from pocketbayes.programs import SHAPES, Buffer, Input, Operation, Weight
 
@@ -155,16 +155,16 @@ def _overwritten(target: Any, result: Any, name: str) -> Any:
     return target
 
 
-def _unknown(name: str) -> PocketBayesError:
+def _unknown(name: str) -> ProgramError:
     if name.strip("_") in _READ_VALUES:
         where = f"control flow that depends on values ({name})"
         return not_possible(where, "rewrite it without that, or save")
     return not_possible(f"the operation {name!r}")
 
 
-def not_possible(what: str, advice: str = "save") -> PocketBayesError:
+def not_possible(what: str, advice: str = "save") -> ProgramError:
     """The error that names what no program can hold, where it is, and what to do."""
-    return PocketBayesError(
+    return ProgramError(
         f"a portable program cannot hold {what}, {running_module()}: {advice} without example= "
         "(the file then needs torch), or write it by operations that docs/format.md lists"
     )
