@@ -211,7 +211,9 @@ def _dropout(func: Any, x: Traced, p: float = 0.5, training: bool = True, **__: 
 
 
 @rule("norm", "vector_norm")
-def _norm(_: Any, x: Traced, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Traced:
+def _norm(
+    _: Any, x: Traced, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Traced:
     if p not in (2, 2.0, "fro"):
         raise not_possible(f"the operation 'norm' with p={p}")
     return reduced("sum", _square(None, x), dim, keepdim).emit("sqrt")

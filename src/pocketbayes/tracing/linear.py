@@ -116,11 +116,12 @@ def _group_norm(
 
 @rule("instance_norm")
 def _instance_norm(
-    _: Any, x: Any, mean: Any = None, variance: Any = None, weight: Any = None, bias: Any = None,
+    _: Any, x: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
+    bias: Any = None,
     use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5, *__: Any,
 ) -> Traced:  # fmt: skip
     if not use_input_stats:
-        return _by_statistics(x, mean, variance, weight, bias, eps)
+        return _by_statistics(x, running_mean, running_var, weight, bias, eps)
     return _group_norm(None, x, x.shape[1], weight, bias, eps)
 
 
@@ -165,9 +166,9 @@ def _adaptive_avg_pool(func: Any, x: Traced, output_size: Any) -> Traced:
 
 
 @rule("adaptive_max_pool1d", "adaptive_max_pool2d")
-def _adaptive_max_pool(func: Any, x: Traced, output_size: Any, *_: Any) -> Any:
+def _adaptive_max_pool(func: Any, x: Traced, output_size: Any, return_indices: bool = False) -> Any:
     axes = 1 if "1d" in func.__name__ else 2
-    if set(several(output_size, axes)) != {1}:
+    if return_indices or set(several(output_size, axes)) != {1}:
         raise not_possible("an adaptive max pooling to more than one number")
     return torch.amax(x, tuple(range(-axes, 0)), keepdim=True)
 

@@ -112,13 +112,13 @@ def _recurrent(
 ) -> tuple[Any, Any]:  # fmt: skip
     """(output, last states) as torch's recurrent layers give them; of an lstm without memory."""
     if (training and dropout > 0) or any(isinstance(s, Traced) or bool(s.any()) for s in state):
-        raise not_possible(f"an {kind} with dropout that stays on, or that starts at other than 0")
+        raise not_possible(f"{kind} with dropout that stays on, or that starts at other than 0")
     if x.dim() != 3 or x.batch != (0 if batch_first else 1):
-        raise not_possible(f"an {kind} of an input without examples")
+        raise not_possible(f"{kind} of an input without examples where they must be")
     directions = 2 if both_ways else 1
     each = len(flat) // (layers * directions)
     if each != (4 if biased else 2):
-        raise not_possible(f"an {kind} with projections")
+        raise not_possible(f"{kind} with projections")
     time, last = 1 if batch_first else 0, []
     for layer in range(layers):
         outputs: list[Any] = []

@@ -22,9 +22,10 @@ Shape = tuple[int, ...]
 RULES: dict[str, Callable[..., Any]] = {}
 _MOST_CONSTANTS = 1024
 _HIDDEN = -1e30  # in place of -inf, which no file holds
-_READ_VALUES = {
-    "bool", "item", "int", "float", "index", "tolist", "numpy", "nonzero", "equal", "allclose",
-    "is_nonzero", "array", "complex", "contains",
+_CONVERSIONS = {"__bool__", "__int__", "__float__", "__complex__", "__index__"}
+_READ_VALUES = _CONVERSIONS | {
+    "item", "tolist", "numpy", "nonzero", "equal", "allclose", "is_nonzero", "__array__",
+    "__contains__",
 }  # fmt: skip
 
 
@@ -111,8 +112,8 @@ class Traced(Tensor):
         if name in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        found = RULES.get(name.strip("_"))
-        if found is None or kwargs.get("out") is not None:
+        found = None if name in _CONVERSIONS else RULES.get(name.strip("_"))
+        if found is None or kwargs.pop("out", None) is not None:
             raise _unknown(name)
         in_place = kwargs.pop("inplace", False) or (name[-1] == "_" and name[0] != "_")
         result = found(func, *args, **kwargs)
@@ -156,7 +157,7 @@ def _overwritten(target: Any, result: Any, name: str) -> Any:
 
 
 def _unknown(name: str) -> ProgramError:
-    if name.strip("_") in _READ_VALUES:
+    if name in _READ_VALUES:
         where = f"control flow that depends on values ({name})"
         return not_possible(where, "rewrite it without that, or save")
     return not_possible(f"the operation {name!r}")
