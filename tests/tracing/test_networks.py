@@ -6,13 +6,13 @@ import inspect
 import pytest
 import torch
 from torch import nn
+from traced import assert_same_outputs, mean_outputs, names_of, traced
 
 import pocketbayes as pb
 from pocketbayes.layers import Ensemble
 from pocketbayes.models import MODELS, build_network, options_of
 from pocketbayes.programs import REALS, Input, encoded
 from pocketbayes.tracing import inputs_of, program_of
-from traced import assert_same_outputs, mean_outputs, names_of, traced
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -168,7 +168,8 @@ def test_other_types_of_numbers(dtype):
 
 
 @pytest.mark.parametrize(
-    "example", [None, [1.0], torch.tensor(1.0), torch.zeros(0, 3), (), (torch.ones(2), torch.ones(3))]
+    "example",
+    [None, [1.0], torch.tensor(1.0), torch.zeros(0, 3), (), (torch.ones(2), torch.ones(3))],
 )
 def test_examples_that_are_none(example):
     with pytest.raises(pb.PocketBayesError, match="example must be a batch"):

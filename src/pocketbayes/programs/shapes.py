@@ -228,8 +228,8 @@ def _adaptive_avg_pool(x: Shape, sizes: Shape) -> Shape:
 
 @_rule("mean", "sum", "amax")
 def _reduced(x: Shape, axes: Shape, keep: int) -> Shape:
-    rising = all(a < b for a, b in zip(axes, (*axes[1:], len(x)), strict=True))
-    _require(bool(axes) and rising, f"{axes} are no rising axes of {x}")
+    rising = list(axes) == sorted(set(axes)) and max(axes, default=len(x)) < len(x)
+    _require(rising, f"{axes} are no rising axes of {x}")
     _require_flags(keep)
     return tuple(1 if i in axes else n for i, n in enumerate(x) if keep or i not in axes)
 
