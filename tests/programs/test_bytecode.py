@@ -150,7 +150,7 @@ def test_any_bytes_are_refused_or_a_program(data):
 def test_nothing_hostile_takes_much_memory_or_time():
     chance, seen = random.Random(0), 0
     tracemalloc.start()
-    for _ in range(3000):
+    for _ in range(1000):
         data = bytearray(DATA)
         for _ in range(chance.randint(1, 4)):
             data[chance.randrange(len(data))] = chance.choice(
@@ -163,7 +163,7 @@ def test_nothing_hostile_takes_much_memory_or_time():
             pass
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
-    assert 0 < seen < 3000
+    assert 0 < seen < 1000
 
 
 def test_every_prefix_is_refused():
