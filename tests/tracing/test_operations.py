@@ -78,6 +78,8 @@ VECTORS = {
     "moved": lambda m, x: x.view(-1, 1, 2, 3).movedim(3, 1).permute(1, 0, 2, 3)[2],
     "expand": lambda m, x: x[:, None].expand(-1, 3, -1) + m.table,
     "broadcast": lambda m, x: x[:, None] * m.table,
+    "expand as": lambda m, x: m.vector.expand_as(x) * torch.arange(6.0).expand_as(x) + x,
+    "of no dimension": lambda m, x: x * m.vector[2] + m.scalar.squeeze(),
     "select": lambda m, x: x[:, 2] + x.select(1, 1) + x.narrow(1, 3, 1).squeeze(1) + x[..., -1],
     "pad": lambda m, x: F.pad(x[:, None], (1, 2, 0, 1)),
     "cut": lambda m, x: F.pad(x, (-1, 1)),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import FormatError, PocketBayesError, ProgramError
 from pocketbayes.layers import (
     drawing_by,
+    first_parameter,
     has_stale_head,
     head_of,
     members_of,
@@ -173,7 +174,9 @@ def _buffers(operands: Iterable[Any]) -> Iterator[Buffer]:
 @torch.no_grad()
 def _require_same(program: Program, network: nn.Module, names: Sequence[str], example: Any) -> None:
     """An error if the program gives something else than the network for the first example."""
-    one = tuple(t[:1] for t in (example if isinstance(example, tuple) else (example,)))
+    device = first_parameter(network).device
+    tensors = example if isinstance(example, tuple) else (example,)
+    one = tuple(t[:1].to(device) for t in tensors)
     with restored_mode(network), drawing_by(network, "mean"):
         network.eval()
         expected = run_network(network, tuple(t.clone() for t in one))

@@ -38,10 +38,10 @@ class Source(NamedTuple):
 
 def _viewed(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Does the same to a tensor without numbers, whose strides tell what became of each axis."""
+    if func.__name__ == "expand_as":
+        x, func, args = as_traced(x, first_traced(x, *args).recorder), Tensor.expand, args[0].shape
     if not isinstance(x, Traced) or any(isinstance(a, Tensor) for a in _leaves(args[:1])):
-        if func.__name__ != "expand_as":
-            raise not_possible(f"the operation {func.__name__!r} by an index that is a tensor")
-        func, args = Tensor.expand, (args[0].shape,)
+        raise not_possible(f"the operation {func.__name__!r} by an index that is a tensor")
     strides = [math.prod(n + 1 for n in x.shape[i + 1 :]) for i in range(x.dim())]
     probe = torch.empty_strided(x.shape, strides, device="meta")
     found = func(probe, *args, **kwargs)
