@@ -8,6 +8,7 @@ from torch import nn
 from traced import assert_same_outputs, traced
 
 import pocketbayes as pb
+from pocketbayes.layers import update_description
 from pocketbayes.programs.operators import OPERATORS
 
 
@@ -53,10 +54,14 @@ VECTORS = {
     "relu6": lambda m, x: F.relu6(20 * x),
     "hardswish": lambda m, x: F.hardswish(3 * x),
     "hardsigmoid": lambda m, x: F.hardsigmoid(3 * x),
-    "clamp": lambda m, x: x.clamp(min=0.1),
+    "clamp": lambda m, x: x.clamp(min=0.1) + x.clamp_min(0.2),
     "exp log sqrt abs": lambda m, x: (x.exp() + 1).log().sqrt() + x.abs(),
     "prelu": lambda m, x: F.prelu(x, m.vector),
     "prelu of one": lambda m, x: F.prelu(x, m.scalar),
+    "numbers first": lambda m, x: torch.add(torch.tensor(2.0), x) * torch.mul(torch.tensor(3.0), x),
+    "loop": lambda m, x: torch.stack([t * 2 for t in x.view(-1, 2, 3).transpose(0, 1)], 1),
+    "operator": lambda m, x: torch.ops.aten.relu(x),
+    "view as": lambda m, x: x.view(-1, 2, 3).reshape_as(x),
     "scalars": lambda m, x: 2 - (3 * x + 1) / 4 - x * 0.5 - 1,
     "alpha": lambda m, x: torch.add(x, m.vector, alpha=3) - torch.sub(1, x, alpha=2),
     "divisions": lambda m, x: 1 / (x.abs() + 1) + x / m.vector + (x.square() + 1).rsqrt(),
@@ -83,6 +88,12 @@ VECTORS = {
     "select": lambda m, x: x[:, 2] + x.select(1, 1) + x.narrow(1, 3, 1).squeeze(1) + x[..., -1],
     "pad": lambda m, x: F.pad(x[:, None], (1, 2, 0, 1)),
     "cut": lambda m, x: F.pad(x, (-1, 1)),
+    "statistics": lambda m, x: F.instance_norm(
+        x[:, :, None], m.vector, m.vector, m.vector, use_input_stats=False
+    ),
+    "float mask": lambda m, x: F.scaled_dot_product_attention(
+        *[x.view(-1, 3, 2)] * 3, attn_mask=torch.tensor([0.0, 1.0, float("-inf")])
+    ),
     "norm": lambda m, x: F.normalize(x) + x.norm(dim=1, keepdim=True),
     "rms": lambda m, x: F.rms_norm(x, (6,), m.vector),
     "layer norm": lambda m, x: F.layer_norm(x, (6,), m.vector),
@@ -214,7 +225,7 @@ def test_dropout_is_written_down_only_where_it_stays_on():
     net = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.3), nn.Dropout1d(0.2), nn.Linear(4, 2))
     model = pb.bayesianize_(net)
     assert [step.name for step in assert_same_outputs(model, rows(6)).operations] == ["linear"] * 2
-    pb.layers.update_description(model, keeps_dropout=True)
+    update_description(model, keeps_dropout=True)
     steps = assert_same_outputs(model, rows(6)).operations
     assert [step.name for step in steps] == ["linear", "dropout", "dropout", "linear"]
     assert steps[1].fields[1:] == (pytest.approx(0.3), 0)
@@ -259,11 +270,99 @@ def test_every_operation_is_written_by_some_test():
         (lambda m, x: F.dropout(x, 0.1, True, False) * F.alpha_dropout(x, 0.1, True), "stays on"),
         (lambda m, x: F.interpolate(x[:, None], scale_factor=1.5), "whole number of times"),
         (lambda m, x: F.pad(x, (1, 1), value=2.0), "padding by other than zeros"),
+        (lambda m, x: x.t() + x, "different axes"),
+        (lambda m, x: x + m.table[0], "different axes"),
+        (lambda m, x: torch.cat([x[:, None], m.table], 1), "different axes"),
+        (lambda m, x: x.clamp(min=m.vector), "'clamp' between tensors"),
+        (lambda m, x: x.div(2, rounding_mode="floor"), "floor"),
+        (lambda m, x: F.softmax(x), "does not say its dim"),
+        (lambda m, x: x.norm(1, 1), "p=1"),
+        (lambda m, x: F.embedding(x.long(), m.matrix, max_norm=1.0), "max_norm"),
+        (lambda m, x: F.layer_norm(x.t(), (x.shape[0],)), "over examples"),
+        (lambda m, x: F.max_pool1d(x, 2, return_indices=True)[0], "indices"),
+        (lambda m, x: F.avg_pool2d(x[:, None], 1, divisor_override=2), "divisor_override"),
+        (lambda m, x: F.adaptive_max_pool1d(x[:, None], 2), "more than one number"),
+        (lambda m, x: F.scaled_dot_product_attention(x, x, x), "between examples"),
+        (lambda m, x: F.scaled_dot_product_attention(*[x[:, None]] * 3, dropout_p=0.1), "dropout"),
+        (lambda m, x: F.group_norm(x.t()[None], 1), "first axis"),
+        (lambda m, x: torch.zeros(x.shape).add_(x), "into a plain tensor"),
+        (lambda m, x: x.unsqueeze_(1), "changes a shape in place"),
+        (lambda m, x: x.view(-1, 2, 3).diagonal(dim1=1, dim2=2), "'diagonal'"),
+        (lambda m, x: x.unfold(1, 3, 1), "'unfold'"),
+        (lambda m, x: F.upsample_unknown(x), "cannot be traced"),
+        (lambda m, x: F.pad(x, (2**26, 0)), "no portable program"),
     ],
 )  # fmt: skip
 def test_what_no_program_holds_is_refused_by_its_name(function, message):
     with pytest.raises(pb.PocketBayesError, match=message):
         traced(made(function), rows(6))
+
+
+class Attention(nn.Module):
+    """Multi-head attention with what a test says."""
+
+    def __init__(self, say, **options):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention, self.say = nn.MultiheadAttention(6, 2, batch_first=True, **options), say
+
+    def forward(self, x):
+        return self.attention(x, x, x, **self.say(x))[0]
+
+
+def causal(x):
+    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+    return {"attn_mask": mask, "is_causal": True, "need_weights": False}
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        causal,
+        lambda x: {"attn_mask": torch.ones(5, 5).triu(1).bool()},
+        lambda x: {"attn_mask": torch.randn(5, 5, generator=torch.Generator().manual_seed(0))},
+        lambda x: {"average_attn_weights": False},
+    ],
+)
+def test_masks_of_attention(say):
+    assert_same_outputs(pb.bayesianize_(Attention(say)), rows(5, 6))
+
+
+def test_a_causal_mask_takes_no_room_however_long():
+    program = assert_same_outputs(pb.bayesianize_(Attention(causal)), rows(50, 6))
+    assert "constant" not in [step.name for step in program.operations]
+
+
+def test_padding_masks_and_dropout_of_attention_are_refused():
+    padded = Attention(lambda x: {"key_padding_mask": x[..., 0].detach()})
+    with pytest.raises(pb.ProgramError, match="padding mask"):
+        traced(pb.bayesianize_(padded), rows(5, 6))
+    model = pb.bayesianize_(Attention(lambda x: {}, dropout=0.1))
+    assert_same_outputs(model, rows(5, 6))
+    update_description(model, keeps_dropout=True)
+    with pytest.raises(pb.ProgramError, match="stays on"):
+        traced(model, rows(5, 6))
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer that is given what a test says."""
+
+    def __init__(self, kind, given):
+        super().__init__()
+        self.layer, self.given = kind(6, 4, batch_first=True), given
+
+    def forward(self, x):
+        return self.layer(*self.given(x))[0]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_states_of_recurrent_layers_other_than_zero_are_refused(kind):
+    def ones(x):
+        h = torch.ones(1, x.shape[0], 4)
+        return x, ((h, h) if kind is nn.LSTM else h)
+
+    with pytest.raises(pb.ProgramError, match="starts at other than 0"):
+        traced(pb.bayesianize_(Recurrent(kind, ones)), rows(5, 6))
 
 
 def test_an_error_says_where_and_what_to_do():

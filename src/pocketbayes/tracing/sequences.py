@@ -59,7 +59,10 @@ def _multi_head_attention(
     mask = options.get("attn_mask")
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape).masked_fill(mask, _HIDDEN)  # True may not be seen, here
-    mixed = F.scaled_dot_product_attention(q, k, v, mask)
+    if options.get("is_causal") and query.shape[0] == key.shape[0]:
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # what the mask says, too
+    else:
+        mixed = F.scaled_dot_product_attention(q, k, v, mask)
     joined = mixed.permute(3, 1, 0, 2, 4).reshape(query.shape[0], query.shape[1], width)
     output = F.linear(joined, out_weight, out_bias)
     if not options.get("need_weights", True):
@@ -94,7 +97,7 @@ def _in_heads(x: Any, parts: int, heads: int) -> Any:
 @rule("lstm")
 def _lstm(_: Any, x: Any, state: Any, *settings: Any) -> tuple[Any, Any, Any]:
     if isinstance(state, Tensor):
-        raise not_possible("an lstm of a packed sequence")
+        raise not_possible("lstm of a packed sequence")
     output, last = _recurrent("lstm", x, state, *settings)
     return output, last, None
 
@@ -102,7 +105,7 @@ def _lstm(_: Any, x: Any, state: Any, *settings: Any) -> tuple[Any, Any, Any]:
 @rule("gru")
 def _gru(_: Any, x: Any, state: Any, *settings: Any) -> tuple[Any, Any]:
     if not isinstance(settings[0], list | tuple):
-        raise not_possible("a gru of a packed sequence")
+        raise not_possible("gru of a packed sequence")
     return _recurrent("gru", x, (state,), *settings)
 
 

@@ -38,6 +38,8 @@ class Source(NamedTuple):
 
 def _viewed(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Does the same to a tensor without numbers, whose strides tell what became of each axis."""
+    if func.__name__.endswith("_") and not func.__name__.startswith("_"):
+        raise not_possible(f"{func.__name__}, which changes a shape in place")
     if func.__name__ == "expand_as":
         x, func, args = as_traced(x, first_traced(x, *args).recorder), Tensor.expand, args[0].shape
     if not isinstance(x, Traced) or any(isinstance(a, Tensor) for a in _leaves(args[:1])):
