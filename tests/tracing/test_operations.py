@@ -131,6 +131,7 @@ IMAGES = {
     "max pool": lambda m, x: F.max_pool2d(x, 3, 2, 1),
     "max pool up": lambda m, x: F.max_pool2d(x, (3, 2), 2, (1, 0), ceil_mode=True),
     "max pool up 2": lambda m, x: F.max_pool2d(x, 2, 3, 1, ceil_mode=True),
+    "max pool, long steps": lambda m, x: F.max_pool2d(x, 2, 50, 1, ceil_mode=True),
     "max pool dilated": lambda m, x: F.max_pool2d(x, 2, 1, dilation=(3, 2)),
     "avg pool": lambda m, x: F.avg_pool2d(x, 3, 2, 1),
     "avg pool up": lambda m, x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),

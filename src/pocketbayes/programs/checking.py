@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from pocketbayes.errors import FormatError
 from pocketbayes.programs.program import FIRST, Buffer, Operation, Program, Weight
-from pocketbayes.programs.shapes import SHAPES, Shape
+from pocketbayes.programs.shapes import MOST_NUMBERS, SHAPES, Shape
 
-MOST_AXES, MOST_NUMBERS = 8, 1 << 26  # of one buffer
+MOST_AXES = 8
 MOST_IN_ALL, MOST_WORK = 1 << 31, 1 << 42
 
 

@@ -10,6 +10,7 @@ Shape = tuple[int, ...]
 Rule = TypeVar("Rule", bound=Callable[..., Shape])
 
 SHAPES: dict[str, Callable[..., Shape]] = {}
+MOST_NUMBERS = 1 << 26  # of one buffer, also of one that is only needed inside of an operation
 
 
 def _rule(*names: str) -> Callable[[Rule], Rule]:
@@ -54,16 +55,19 @@ def _conv(
     _require(groups >= 1 and weight[0] % groups == 0, f"{groups} groups do not fit {weight}")
     _require(weight[1] * groups == x[0], f"weight {weight} does not fit {x}")
     _require_vectors(weight[0], bias)
-    return (weight[0], *_windows(x[1:], kernel, stride, padding, dilation))
+    return (weight[0], *_windows(x, kernel, stride, padding, dilation))
 
 
 def _windows(
-    sides: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, up: int = 0
+    x: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, up: int = 0
 ) -> Shape:
-    """The number of windows along each axis."""
+    """The number of windows along each of the last axes."""
+    kept, sides = x[: -len(kernel)], x[-len(kernel) :]
     lists = (kernel, stride, padding, dilation)
     _require(all(len(part) == len(sides) for part in lists), "a list has not one number an axis")
     _require(min((*kernel, *stride, *dilation)) >= 1, "a kernel, stride or dilation is 0")
+    padded = (side + 2 * p for side, p in zip(sides, padding, strict=True))
+    _require(math.prod((*kept, *padded)) <= MOST_NUMBERS, "too much padding")
     found = []
     for side, k, s, p, d in zip(sides, *lists, strict=True):
         room = side + 2 * p - d * (k - 1) - 1
@@ -140,6 +144,7 @@ def _attention(
     _require(q[:-2] == k[:-2] == v[:-2], f"{q}, {k} and {v} do not fit")
     _require(q[-1] == k[-1] and k[-2] == v[-2], f"{q}, {k} and {v} do not fit")
     scores = (*q[:-1], k[-2])
+    _require(math.prod(scores) <= MOST_NUMBERS, "there are too many pairs of queries and keys")
     _require(mask is None or _broadcast(mask, scores) == scores, f"mask {mask} is not {scores}")
     _require_flags(causal)
     return (*q[:-1], v[-1])
@@ -208,8 +213,7 @@ def _max_pool(
     _require(1 <= len(kernel) <= min(2, len(x)), f"a window of {len(kernel)} axes in {x}")
     _require(all(2 * p <= k for p, k in zip(padding, kernel, strict=False)), "too much padding")
     _require_flags(up)
-    kept, sides = x[: -len(kernel)], x[-len(kernel) :]
-    return (*kept, *_windows(sides, kernel, stride, padding, dilation, up))
+    return (*x[: -len(kernel)], *_windows(x, kernel, stride, padding, dilation, up))
 
 
 @_rule("avg_pool")

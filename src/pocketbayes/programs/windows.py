@@ -15,14 +15,22 @@ def _conv(
     x: Array, weight: Array, bias: Array | None, groups: int, stride: Ints, padding: Ints,
     dilation: Ints,
 ) -> Any:  # fmt: skip
-    """Windows (C, *positions, *kernel) times weights (O, C, *kernel), group by group."""
-    axes = len(stride)
-    seen = _windows(_padded(x, padding), weight.shape[2:], stride, dilation)
-    parts = [
-        np.tensordot(w, s, ((1, *range(2, 2 + axes)), (0, *range(1 + axes, 1 + 2 * axes))))
-        for w, s in zip(np.split(weight, groups), np.split(seen, groups), strict=True)
+    """For each place k in the kernel W_k times the inputs that it meets, group by group."""
+    wide, kernel = _padded(x, padding), weight.shape[2:]
+    sizes = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(wide.shape[1:], kernel, stride, dilation, strict=True)
     ]
-    return np.concatenate(parts) + (0 if bias is None else bias.reshape(-1, *(1,) * axes))
+    inputs = wide.reshape(groups, -1, *wide.shape[1:])
+    weights = weight.reshape(groups, -1, *weight.shape[1:])
+    total: Any = 0
+    for place in np.ndindex(*kernel):
+        ends = zip(place, dilation, stride, sizes, strict=True)
+        met: Any = (..., *(slice(p * d, p * d + s * (n - 1) + 1, s) for p, d, s, n in ends))
+        seen = inputs[met].reshape(groups, inputs.shape[1], -1)
+        total = total + weights[(..., *place)] @ seen
+    outputs = total.reshape(len(weight), *sizes)
+    return outputs if bias is None else outputs + bias.reshape(-1, *(1,) * len(sizes))
 
 
 def _padded(x: Array, padding: Ints, value: float = 0.0) -> Array:
@@ -61,7 +69,10 @@ def _with_room(
 ) -> Array:
     """With as many numbers behind as the last window may need."""
     kept = x.ndim - len(kernel)
-    more = [(0, s - 1 if up else 0) for s in stride]
+    more = [
+        (0, min(s - 1, d * (k - 1) + 1) if up else 0)
+        for k, s, d in zip(kernel, stride, dilation, strict=True)
+    ]
     return np.pad(x, [(0, 0)] * kept + more, constant_values=value)
 
 
