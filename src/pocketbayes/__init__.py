@@ -36,6 +36,7 @@ _HOME = {
     "MCDropout": "methods",
     "MeanField": "methods",
     "PocketBayesError": "errors",
+    "ProgramError": "errors",
     "Prediction": "prediction",
     "Quantization": "compression",
     "Record": "prediction",
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         DataError,
         FormatError,
         PocketBayesError,
+        ProgramError,
         TrainingError,
     )
     from pocketbayes.estimators import BayesClassifier, BayesRegressor

@@ -35,6 +35,10 @@ class FormatError(PocketBayesError):
     """A model file is damaged, of another kind, or does not fit the network."""
 
 
+class ProgramError(PocketBayesError):
+    """A network cannot be written as a portable program: it holds an unknown operation."""
+
+
 class TrainingError(PocketBayesError):
     """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""
 

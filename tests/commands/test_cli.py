@@ -227,6 +227,16 @@ def test_a_corrupt_image_is_named_and_skipped_only_on_demand(work, quick):
     assert "nowhere.png" in quick("predict", "run", "nowhere.png", code=1).stderr
 
 
+def test_a_run_carries_its_network(work, quick):
+    found = json.loads(quick("inspect", "run", "--json").stdout)["program"]
+    assert found["inputs"] == [[1, 8, 8]]
+    assert found["output"] == [10]
+    assert (
+        f"{found['operations']} operations, {found['bytes']} bytes"
+        in quick("inspect", "run").stdout
+    )
+
+
 def test_inspect_by_the_installed_command(work, quick):
     installed = [Path(sys.executable).parent / "pocketbayes"]
     words = ["inspect", "run/model.pocket", "--json"]

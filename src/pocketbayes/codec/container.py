@@ -23,11 +23,13 @@ from pocketbayes.codec.deflate import MOST, deflated, inflated
 from pocketbayes.codec.disk import write_atomically
 from pocketbayes.codec.file_views import FileView, file_view_of
 from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.programs import LONGEST
 
 VERSION = 3
 _READ = (1, 2, 3)
 _KEY = "pocketbayes"
 _SECTION = "description"
+_PROGRAM = "program"
 _IN_THE_HEADER = ("version", "sha256", "model", "members")
 _IN_THE_SECTION = ("posteriors", "tables", "arrays", "sections")
 _LONGEST_HEADER = MOST
@@ -44,6 +46,7 @@ class Container:
     tensors: dict[str, Tensor]
     size: int
     sha256: str
+    program: bytes | None = None
 
     @property
     def version(self) -> int:
@@ -52,7 +55,7 @@ class Container:
 
 
 def packed(
-    description: dict[str, Any], sections: Mapping[str, FileView]
+    description: dict[str, Any], sections: Mapping[str, FileView], program: bytes | None = None
 ) -> tuple[list[FileView], Container]:
     """The bytes of a file, piece by piece, and what it holds; equal content gives equal bytes."""
     said = {"version": VERSION, "sha256": _NO_DIGEST} | description
@@ -61,13 +64,15 @@ def packed(
     if len(long) > MOST:
         raise FormatError(f"the names in the model take more than {MOST:,} bytes")
     stored = {**sections, _SECTION: file_view_of(deflated(long.encode()))}
+    if program is not None:
+        stored[_PROGRAM] = file_view_of(program)
     pieces = [stored[name] for name in sorted(stored)]
     head = _safetensors_header(short, stored)
     digest = _sha256(chain([head], _bytes_in(pieces)))
     head = head.replace(_field(_NO_DIGEST), _field(digest), 1)
     known = json.loads(short) | json.loads(long) | {"sha256": digest}
     size = len(head) + sum(map(len, pieces))
-    return [file_view_of(head), *pieces], Container(known, sections, {}, size, digest)
+    return [file_view_of(head), *pieces], Container(known, sections, {}, size, digest, program)
 
 
 def _text(said: dict[str, Any]) -> str:
@@ -153,9 +158,17 @@ def unpacked(file: IO[bytes]) -> Container:
         if entries[name].get("dtype") != "U8" or entries[name].get("shape") != [len(rest[place])]:
             raise FormatError(f"section {name}: it is no row of bytes")
     sections = {name: rest[place] for name, place in places.items()}
+    program = None
     if description["version"] > 2:
         description = _with_the_rest(description, sections.pop(_SECTION, None))
-    return Container(description, sections, {}, size, str(digest))
+        program = _program(sections.pop(_PROGRAM, None))
+    return Container(description, sections, {}, size, str(digest), program)
+
+
+def _program(section: FileView | None) -> bytes | None:
+    if section is not None and len(section) > LONGEST:
+        raise FormatError(f"section {_PROGRAM} has more than {LONGEST:,} bytes")
+    return None if section is None else bytes(section.read())
 
 
 def _with_the_rest(short: dict[str, Any], section: FileView | None) -> dict[str, Any]:

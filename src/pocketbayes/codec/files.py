@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pocketbayes.codec.container import (
 from pocketbayes.codec.contents import Contents, coded, contents_of
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.layout import Options, options_behind
+from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
@@ -57,6 +59,7 @@ def save(
     tolerance: float = 1e-3,
     lossless: bool = False,
     exact_state: bool = False,
+    example: Tensor | tuple[Tensor, ...] | None = None,
 ) -> FileSummary:
     """Writes the model into one small file that `load` turns back into it.
 
@@ -74,13 +77,20 @@ def save(
         exact_state: keep every bit of what is deterministic (biases, norms, point weights), which
             else is stored as float16 where that is near enough; buffers other than those of batch
             norms always keep every bit.
+        example: a batch of inputs as the model sees them, x[:1] for instance (a tuple: all
+            arguments of `forward`). The file then also carries the network itself as a program of
+            a few hundred bytes, so that readers without torch can compute it. A model that was
+            loaded from such a file keeps it: its network is traced anew.
 
     Returns:
         `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
         numbers in it allow, and the model's KL; prints as a table.
 
+    Raises:
+        ProgramError: with an example, an operation that no program can hold, by its name.
+
     Example:
-        >>> size = save(model, "resnet18.pocket")
+        >>> size = save(model, "resnet18.pocket", example=images[:1])
         >>> size.bytes, size.bits_per_weight
     """
     if not isinstance(model, nn.Module) or not any(True for _ in bayesian_modules(model)):
@@ -103,11 +113,14 @@ def save(
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
+    program = section_of(model, example, families, plain_state(model))
     with room_beside(Path(path)) as room:
         made = coded(arrays, families, options, room, exact)
-        pieces, file = packed(description | made.description, made.sections)
+        pieces, file = packed(description | made.description, made.sections, program)
         contents = Contents(file, made.specs, made.parts)
-        summary = summary_of(contents, header_of(contents), tally)
+        header = header_of(contents)
+        portable = portable_in(contents, header, {n: q.shape for n, q in posteriors.items()})
+        summary = summary_of(contents, header, tally, portable and portable.facts())
         write_container(Path(path), pieces)
     return summary
 
@@ -162,6 +175,8 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
         model = _network(header, net)
         with unchanged_on_error(model):
             _filled(model, header, contents)
+            shapes = {name: q.shape for name, q in named_posteriors(model)}
+            remember_inputs(model, portable_in(contents, header, shapes))
     return model if net is None or header.members > 1 else net.eval()
 
 
@@ -174,10 +189,21 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        tally = tally_of(posteriors_in(contents, header), header.posteriors, header.model.decay_std)
+        shapes: dict[str, torch.Size] = {}
+        passing = _noting_shapes(posteriors_in(contents, header), shapes)
+        tally = tally_of(passing, header.posteriors, header.model.decay_std)
         for name in header.state:
             contents.take(f"state/{name}")
-        return summary_of(contents, header, tally)
+        portable = portable_in(contents, header, shapes)
+        return summary_of(contents, header, tally, portable and portable.facts())
+
+
+def _noting_shapes(
+    posteriors: Iterable[tuple[str, Posterior]], shapes: dict[str, torch.Size]
+) -> Iterator[tuple[str, Posterior]]:
+    for name, posterior in posteriors:
+        shapes[name] = posterior.shape
+        yield name, posterior
 
 
 def described(path: str | os.PathLike[str]) -> Description:

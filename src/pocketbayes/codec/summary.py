@@ -64,6 +64,8 @@ class FileSummary:
         conformal: what `conformal` found: level, threshold, and on how many examples.
         one_pass: what `distill_` taught: where the head reads, and how many draws it learned from.
         moments_factor: what `calibrate_moments_` found.
+        program: the network as a portable program, which `save(..., example=x)` writes: its
+            operations, bytes, shapes of inputs and output, and products for one example.
         sections: the stored arrays.
     """
 
@@ -92,6 +94,7 @@ class FileSummary:
     conformal: dict[str, Any] | None
     one_pass: dict[str, Any] | None
     moments_factor: float | None
+    program: dict[str, Any] | None
     sections: tuple[Section, ...]
 
     @property
@@ -118,6 +121,7 @@ class FileSummary:
             ("classes", "-" if not names else f"{len(names)}: {', '.join(names)[:60]}"),
             ("weights", ", ".join(f"{n:,} {family}" for family, n in self.families.items())),
             ("active weights", f"{self.active_weights:,} of {self.weights:,}"),
+            ("program", _program_in_words(self.program)),
             ("bytes", f"{self.bytes:,}"),
             ("bits per weight", f"{self.bits_per_weight:.2f}"),
             (
@@ -192,7 +196,17 @@ def tally_of(
     return Tally(weights, active, divergence)
 
 
-def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
+def _program_in_words(program: Mapping[str, Any] | None) -> str:
+    if program is None:
+        return "-"
+    shapes = " and ".join("x".join(map(str, shape)) or "1" for shape in program["inputs"])
+    size = f"{program['operations']:,} operations, {program['bytes']:,} bytes"
+    return f"{size}, for inputs of {shapes}"
+
+
+def summary_of(
+    file: Contents, header: Header, tally: Tally, program: dict[str, Any] | None = None
+) -> FileSummary:
     """The summary of a file that holds these posteriors."""
     model, weights = file.file.description["model"], tally.families.total()
     network = model.get("network") or {"name": None, "options": {}}
@@ -222,6 +236,7 @@ def summary_of(file: Contents, header: Header, tally: Tally) -> FileSummary:
         conformal=model.get("conformal"),
         one_pass=model.get("one_pass"),
         moments_factor=model.get("moments_factor"),
+        program=program,
         sections=_sections(file),
     )
 

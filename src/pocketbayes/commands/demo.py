@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import Tensor, nn
 
-from pocketbayes.codec import load, prepare_directory, save
+from pocketbayes.codec import load, prepare_directory
 from pocketbayes.commands.demo_steps import SHOWN, trained
+from pocketbayes.commands.portable import saved_portably
 from pocketbayes.commands.predict import CONFIDENCE_THRESHOLD
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
@@ -196,7 +197,7 @@ def _measured(
     seed: int,
 ) -> Outcome:
     """Stores a network, and measures what comes back out of the file."""
-    size = save(model, directory / f"{name}.pocket")
+    size = saved_portably(model, directory / f"{name}.pocket", data[0].batch([0])[0])
     model = load(directory / f"{name}.pocket")
     known, unknown = (MemoryLoader(part, 500) for part in data[1:])
     generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pocketbayes.codec import FileSummary, load, save
+from pocketbayes.codec import FileSummary, load
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import (
     Dataset,
@@ -27,6 +27,7 @@ from pocketbayes.commands.opening import (
     with_weights,
 )
 from pocketbayes.commands.planning import Plan
+from pocketbayes.commands.portable import saved_portably
 from pocketbayes.commands.runs import (
     MODEL,
     has_checkpoint,
@@ -92,11 +93,12 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
 
 def _stored(plan: Plan, model: nn.Module, train: Dataset, path: Path) -> FileSummary:
     """Writes the model, and once more with a head: what was trained is safe meanwhile."""
-    size = save(model, path)
+    example = train.batch([0])[0]
+    size = saved_portably(model, path, example)
     if not plan.options.one_pass:
         return size
     distill_(model, _loader(plan, train), seed=plan.options.seed)
-    return save(model, path)
+    return saved_portably(model, path, example)
 
 
 def reopened(path: Path, plan: Plan, train: Dataset) -> nn.Module:

@@ -15,6 +15,13 @@ from pocketbayes.moments import (  # noqa: F401  they fill the table
     shapes,
 )
 from pocketbayes.moments.linear import linear_moments
-from pocketbayes.moments.value import Moments, carrying, is_carrying
+from pocketbayes.moments.value import METADATA, Moments, carrying, is_carrying, running_module
 
-__all__ = ["Moments", "carrying", "is_carrying", "linear_moments"]
+__all__ = [
+    "METADATA",
+    "Moments",
+    "carrying",
+    "is_carrying",
+    "linear_moments",
+    "running_module",
+]

@@ -18,7 +18,7 @@ RULES: dict[str, Callable[..., Any]] = {}
 _HALVES = (torch.float16, torch.bfloat16)
 _carrying: ContextVar[bool] = ContextVar("carrying moments", default=False)
 # These read what a tensor is, not what it holds.
-_METADATA = {
+METADATA = {
     "shape", "ndim", "dtype", "device", "layout", "is_cuda", "is_cpu", "is_mps", "is_meta",
     "is_nested", "is_sparse", "is_quantized", "is_mkldnn", "is_leaf", "requires_grad", "grad_fn",
     "grad", "names", "itemsize", "nbytes", "size", "dim", "ndimension", "numel", "nelement",
@@ -97,7 +97,7 @@ class Moments(Tensor):
         name, kwargs = func.__name__, dict(kwargs or {})
         if name == "__get__":
             name = func.__self__.__name__
-        if name in _METADATA:
+        if name in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         found = RULES.get(name.strip("_"))
@@ -126,7 +126,8 @@ def _overwritten(target: Any, result: Any, name: str) -> Any:
     if not isinstance(target, Moments) or not isinstance(result, Moments):
         raise PocketBayesError(
             f'estimator="moments" cannot write random values into a plain tensor, as {name} '
-            f"{_where()}: write x = x + y in place of x += y, or predict with another estimator"
+            f"{running_module()}: write x = x + y in place of x += y, or predict with another "
+            "estimator"
         )
     target.expected, target.variance = result.expected, result.variance
     target.positions = result.positions
@@ -136,12 +137,12 @@ def _overwritten(target: Any, result: Any, name: str) -> Any:
 def no_rule(operation: str) -> PocketBayesError:
     """The error that names an operation without a rule, and the module that it was called in."""
     return PocketBayesError(
-        f'estimator="moments" has no rule for the operation {operation!r} {_where()}: predict with '
-        "another estimator, or write it by operations that have a rule"
+        f'estimator="moments" has no rule for the operation {operation!r} {running_module()}: '
+        "predict with another estimator, or write it by operations that have a rule"
     )
 
 
-def _where() -> str:
+def running_module() -> str:
     """The innermost module that runs at this moment, by its name in the outermost one."""
     frame, running = sys._getframe(1), list[nn.Module]()
     while frame is not None:
