@@ -22,7 +22,6 @@ _HOME = {
     "BayesClassifier": "estimators",
     "BayesRegressor": "estimators",
     "ClassPrediction": "prediction",
-    "CompileError": "errors",
     "ConversionError": "errors",
     "DataError": "errors",
     "DeepEnsemble": "methods",
@@ -89,7 +88,6 @@ if TYPE_CHECKING:
     )
     from pocketbayes.distillation import distill_
     from pocketbayes.errors import (
-        CompileError,
         ConversionError,
         DataError,
         FormatError,

@@ -19,10 +19,6 @@ class PocketBayesError(Exception):
     """Base of every error the library raises on purpose."""
 
 
-class CompileError(PocketBayesError):
-    """Torch's compiler cannot make a network into machine code here."""
-
-
 class ConversionError(PocketBayesError):
     """A network cannot be made Bayesian as asked."""
 

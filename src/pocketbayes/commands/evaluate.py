@@ -70,7 +70,6 @@ class EvaluateOptions:
         seed: makes the draws and the corruption repeat.
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
-        compile: make machine code of the network first; for long jobs.
     """
 
     data: str | None = None
@@ -89,7 +88,6 @@ class EvaluateOptions:
     seed: int = 0
     device: str = "auto"
     precision: str = "auto"
-    compile: bool = False
 
 
 def evaluate_flags() -> dict[str, Flag]:
@@ -149,7 +147,6 @@ def measured_target(
             outside,
             generator=torch.Generator().manual_seed(options.seed),
             estimator=options.estimator,
-            compile=options.compile,
         )
     return Measured(options, name, model, dataset, answers)
 

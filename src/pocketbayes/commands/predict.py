@@ -29,7 +29,6 @@ from pocketbayes.prediction import (
     LabelPrediction,
     Prediction,
     ValuePrediction,
-    compiling,
     predict,
     why_unsure,
 )
@@ -53,7 +52,6 @@ class PredictOptions:
         seed: makes the draws repeat, for the same inputs in the same order.
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
-        compile: make machine code of the network first; for long jobs.
     """
 
     num_samples: int | Literal["auto"] = 30
@@ -64,7 +62,6 @@ class PredictOptions:
     seed: int = 0
     device: str = "auto"
     precision: str = "auto"
-    compile: bool = False
 
 
 def run_prediction(
@@ -85,13 +82,13 @@ def run_prediction(
     rows: list[dict[str, Any]] = []
     reshaped: list[Path] = []
     chunks = list(_chunks(inputs, known))
-    with in_precision(options.precision, device), compiling(options.compile):
+    with in_precision(options.precision, device):
         for chunk in tracked(chunks, "predicting") if len(chunks) > 1 else chunks:
             names, x, unfamiliar = _prepared(chunk, known, options.skip_bad, reshaped)
             if names:
                 pred = predict(
                     model, x.to(device), options.num_samples, generator, options.estimator,
-                    single=False, compile=options.compile,
+                    single=False,
                 )  # fmt: skip
                 rows += _with_unfamiliar(_rows(names, pred, known), unfamiliar)
     note_reshaped(reshaped, known.preprocess, sum(map(len, chunks)))

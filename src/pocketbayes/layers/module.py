@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pocketbayes.moments import Moments, is_carrying
-from pocketbayes.posteriors import Drawing, Posterior, current_drawing
+from pocketbayes.posteriors import Posterior, current_drawing
 
 
 class BayesianModule(nn.Module):
@@ -37,10 +37,10 @@ class BayesianModule(nn.Module):
 
     def estimator_now(self) -> str:
         """The estimator of the prediction that runs in this thread; else the layer's own."""
-        return self._estimator_by(current_drawing())
-
-    def _estimator_by(self, drawing: Drawing | None) -> str:
-        wanted = None if drawing is None else drawing.estimator
+        drawing = current_drawing()
+        if drawing is None:
+            return self.estimator
+        wanted = drawing.estimator
         return self.estimator if wanted is None else self.estimator_for(wanted)
 
     def estimator_for(self, wanted: str) -> str:
@@ -53,21 +53,18 @@ class BayesianModule(nn.Module):
 
     def value(self, name: str) -> Tensor:
         """The parameter as the estimator sees it: a fresh draw, the mean, or its moments."""
-        drawing, posterior = current_drawing(), self.posteriors_by_name()[name]
-        held = self._held_by(drawing)
+        held, posterior = self.held_draw(), self.posterior(name)
         if held is not None:
             return held[name]
         if is_carrying() and posterior.is_random:
             return Moments(*posterior.moments())
-        if self._estimator_by(drawing) == "mean":
+        if self.estimator_now() == "mean":
             return posterior.expectation()
-        return posterior.sample()
+        return self.posterior(name).sample()
 
     def held_draw(self) -> dict[str, Tensor] | None:
         """What every read gives inside of `one_draw`."""
-        return self._held_by(current_drawing())
-
-    def _held_by(self, drawing: Drawing | None) -> dict[str, Tensor] | None:
+        drawing = current_drawing()
         return self._held if drawing is None else drawing.held.get(self)
 
     @contextmanager

@@ -2,8 +2,8 @@
 
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -19,15 +19,15 @@ _inside = 0
 _before = True
 
 
-def small_products(
-    model: nn.Module, modules: list[nn.Module] | None = None
-) -> AbstractContextManager[None]:
+@contextmanager
+def small_products(model: nn.Module, modules: list[nn.Module] | None = None) -> Iterator[None]:
     """Runs a network without convolutions or recurrence on ARM without oneDNN.
 
     There oneDNN takes 0.6 ms for a product of 32 x 64 and 64 x 64, torch's own code 0.025 ms, and
     up to 2,048 x 2,048 it is never ahead.
     """
-    return without_onednn() if _gains(model, modules) else nullcontext()
+    with without_onednn() if _gains(model, modules) else nullcontext():
+        yield
 
 
 @contextmanager
@@ -77,8 +77,7 @@ def convolution(
         convolve = partial(_convolved, arguments)
         return drawing.one_by_one(convolve, x, weight, bias)
     if is_of_draws(x) and _suits_nnpack(x, weight, *arguments):
-        by_nnpack = _traceable_nnpack() if drawing.tape else _convolved_by_nnpack
-        convolve = partial(by_nnpack, padding=arguments[1])
+        convolve = partial(_convolved_by_nnpack, arguments[1])
         return drawing.as_rows(convolve, x, weight, bias)
     return torch.convolution(x, weight, bias, *arguments)
 
@@ -87,25 +86,9 @@ def _convolved(arguments: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -
     return torch.convolution(x, weight, bias, *arguments)
 
 
-def _convolved_by_nnpack(
-    x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]
-) -> Tensor:
+def _convolved_by_nnpack(padding: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     found: Tensor = torch._nnpack_spatial_convolution(x, weight, bias, padding)
     return found
-
-
-@cache
-def _traceable_nnpack() -> Callable[..., Tensor]:
-    """The same as an operation that a compiler takes as it is: torch does not say its shape."""
-    operation = torch.library.custom_op(
-        "pocketbayes::nnpack_convolution", _convolved_by_nnpack, mutates_args=()
-    )
-    operation.register_fake(
-        lambda x, weight, bias, padding: torch.convolution(
-            x, weight, bias, (1, 1), padding, (1, 1), False, (0, 0), 1
-        ).contiguous()
-    )
-    return operation
 
 
 def _suits_nnpack(
@@ -143,9 +126,4 @@ def _gains(model: nn.Module, modules: list[nn.Module] | None) -> bool:
     if not _is_arm() or first_parameter(model).device.type != "cpu":
         return False
     modules = modules_of(model) if modules is None else modules
-    return not any(map(_needs_onednn, map(type, modules)))
-
-
-@cache
-def _needs_onednn(kind: type) -> bool:
-    return issubclass(kind, _KEPT)
+    return not any([isinstance(module, _KEPT) for module in modules])  # noqa: C419  half the time

@@ -49,17 +49,11 @@ from pocketbayes.posteriors.randomness import (
     seed_everything,
     signs_like,
 )
-from pocketbayes.posteriors.reuse import (
-    is_repeated,
-    remembered,
-    remembered_tensors,
-    repeated_input,
-)
+from pocketbayes.posteriors.reuse import is_repeated, remembered, repeated_input
 from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
 from pocketbayes.posteriors.spike_slab import GRANULARITIES, NarrowSpike, SpikeSlab, at_least_single
 from pocketbayes.posteriors.structures import STRUCTURES, least_units, to_units, unit_layout
-from pocketbayes.posteriors.traced import Tape
 
 FAMILIES: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
@@ -97,7 +91,6 @@ __all__ = [
     "SparsePoint",
     "SpikeSlab",
     "Support",
-    "Tape",
     "as_dense",
     "as_log_uniform",
     "as_packed",
@@ -122,7 +115,6 @@ __all__ = [
     "normal_like",
     "passes_of",
     "remembered",
-    "remembered_tensors",
     "repeated_input",
     "seed_everything",
     "signs_like",

@@ -35,7 +35,6 @@ class Drawing:
         self.held: dict[Hashable, dict[str, Tensor]] = {}  # draws that last for a layer's forward
         self.passes: dict[Hashable, Any] = {}  # draws that last for a pass of the network
         self.modules: dict[Hashable, list[Any]] = {}  # of networks, which last for a prediction
-        self.tape: Any = None  # where numbers come from while a pass is traced
         self.repeats = seed is not None  # it was given, not drawn
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
         self._numbers: np.random.Generator | None = None

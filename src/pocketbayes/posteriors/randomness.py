@@ -5,10 +5,9 @@ They come from the prediction that runs in this thread, without one from torch's
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -42,20 +41,20 @@ def normal_like(reference: Tensor) -> Tensor:
 
 def _normal_of(drawing: Drawing, reference: Tensor) -> Tensor:
     """The same by a drawing, of which each may be one of many at once."""
-    make = drawing.tape.normal if drawing.tape else partial(drawn_normal, drawing)
-    kind = reference.dtype, reference.device
     if not drawing.is_at_once:
         layout = torch.empty_like(reference, device="meta")
-        return make(layout.numel(), *kind).as_strided(layout.size(), layout.stride())
-    return drawing.in_each(reference.shape, lambda shape: make(prod(shape), *kind).view(shape))
+        flat = _flat_normal_of(drawing, layout.numel(), reference)
+        return flat.as_strided(layout.size(), layout.stride())
+    return drawing.in_each(
+        reference.shape, lambda shape: _flat_normal_of(drawing, prod(shape), reference).view(shape)
+    )
 
 
-def drawn_normal(drawing: Drawing, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """So many standard normal numbers of a drawing."""
-    if not _numpy_may_write(dtype, device):
-        flat = torch.empty(count, dtype=dtype, device=device)
-        return flat.normal_(generator=drawing.generator(device))
-    made = np.empty(count, np.float32 if dtype == torch.float32 else np.float64)
+def _flat_normal_of(drawing: Drawing, count: int, like: Tensor) -> Tensor:
+    if not _numpy_may_write(like):
+        flat = torch.empty(count, dtype=like.dtype, device=like.device)
+        return flat.normal_(generator=drawing.generator(like.device))
+    made = np.empty(count, np.float32 if like.dtype == torch.float32 else np.float64)
     if count >= _SMALLEST_PART // 2:
         _fill(made, seed=int(drawing.numbers.integers(2**63)))
     else:
@@ -68,13 +67,10 @@ def bernoulli(chances: Tensor, generator: torch.Generator | None = None) -> Tens
     drawing = source_of_numbers()
     if generator is not None or drawing is None:
         return torch.bernoulli(chances, generator=generator)
-    make = drawing.tape.bernoulli if drawing.tape else partial(drawn_bernoulli, drawing)
-    return drawing.in_each(chances.shape, lambda shape: make(chances.expand(shape)))
-
-
-def drawn_bernoulli(drawing: Drawing, chances: Tensor) -> Tensor:
-    """1 with these chances, else 0, by a drawing."""
-    return torch.bernoulli(chances, generator=drawing.generator(chances.device))
+    own = drawing.generator(chances.device)
+    return drawing.in_each(
+        chances.shape, lambda shape: torch.bernoulli(chances.expand(shape), generator=own)
+    )
 
 
 def uniform(count: int, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
@@ -82,13 +78,8 @@ def uniform(count: int, device: torch.device, generator: torch.Generator | None 
     drawing = source_of_numbers()
     if generator is not None or drawing is None:
         return torch.rand(count, device=device, generator=generator)
-    make = drawing.tape.uniform if drawing.tape else partial(drawn_uniform, drawing)
-    return drawing.in_each((count,), lambda shape: make(shape, device))
-
-
-def drawn_uniform(drawing: Drawing, shape: Sequence[int], device: torch.device) -> Tensor:
-    """Numbers between 0 and 1 of a drawing."""
-    return torch.rand(tuple(shape), device=device, generator=drawing.generator(device))
+    own = drawing.generator(device)
+    return drawing.in_each((count,), lambda shape: torch.rand(shape, device=device, generator=own))
 
 
 def signs_like(reference: Tensor) -> Tensor:
@@ -106,15 +97,15 @@ def _can_fill_directly(reference: Tensor) -> bool:
         not torch.compiler.is_compiling()
         and reference.numel() >= _SMALLEST_PART // 2
         and not inside_vmap()
-        and _numpy_may_write(reference.dtype, reference.device)
+        and _numpy_may_write(reference)
     )
 
 
-def _numpy_may_write(dtype: torch.dtype, device: torch.device) -> bool:
+def _numpy_may_write(reference: Tensor) -> bool:
     """Whether numbers like these lie where numpy can write, and nobody is tracing."""
     return (
-        device.type == "cpu"
-        and dtype in (torch.float32, torch.float64)
+        reference.device.type == "cpu"
+        and reference.dtype in (torch.float32, torch.float64)
         and torch._C._len_torch_dispatch_stack() == 0
         and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     )

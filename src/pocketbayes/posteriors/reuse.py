@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pocketbayes.posteriors.drawing import inside_other_vmap, is_of_draws
 
@@ -53,23 +53,6 @@ def recalled(key: Hashable) -> Any:
     """What was computed for this key since the repetition began; None: nothing."""
     repetition = _repetition()
     return None if repetition is None else repetition.known.get(key)
-
-
-def remembered_tensors() -> list[Tensor]:
-    """All tensors in what is known by now, in the order in which it was found."""
-    repetition = _repetition()
-    return [] if repetition is None else list(_tensors_in(list(repetition.known.values())))
-
-
-def _tensors_in(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _tensors_in(part)
-    elif not isinstance(value, nn.Module) and hasattr(value, "__dict__"):
-        for part in vars(value).values():
-            yield from _tensors_in(part)
 
 
 def is_repeated(x: Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
-from pocketbayes.prediction.compilation import compiling, explained_compilation
 from pocketbayes.prediction.doubts import why_unsure
 from pocketbayes.prediction.draws import (
     drawing,
@@ -35,14 +34,12 @@ __all__ = [
     "ValuePrediction",
     "answered",
     "calibrate_moments_",
-    "compiling",
     "conformal",
     "drawing",
     "drawn_alone",
     "draws_of",
     "draws_of_gaussian",
     "evaluate",
-    "explained_compilation",
     "fault_in_numbers",
     "fetched",
     "float_dtype",

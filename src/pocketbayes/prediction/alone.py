@@ -2,7 +2,6 @@
 
 import functools
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -27,10 +26,7 @@ from pocketbayes.posteriors import (
 )
 
 Batch = TypeVar("Batch")
-# Looked up by type: `isinstance` would take a tenth of a small network's prediction.
-_HARMLESS = {
-    bool, int, float, str, tuple, list, dict, OrderedDict, set, type(None), BuiltinFunctionType,
-}  # fmt: skip
+_HARMLESS = (int, float, str, tuple, list, dict, set, type(None), BuiltinFunctionType)
 _DRAWING = (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)  # also in evaluation mode
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
@@ -46,10 +42,11 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
     for module in modules:
         if (
             module.training
-            or not _is_harmless(type(module))  # type: ignore[arg-type]
+            or not is_known(type(module))  # type: ignore[arg-type]
             or _is_patched(module)
             or module._forward_hooks
             or module._compiled_call_impl is not None
+            or isinstance(module, (*_WRAPPERS, *_DRAWING))
             or "_orig_mod" in module._modules
         ):
             return True
@@ -57,11 +54,6 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
         if before and not all(isinstance(hook, Note) for hook in before.values()):
             return True
     return False
-
-
-@functools.cache
-def _is_harmless(kind: type) -> bool:
-    return is_known(kind) and not issubclass(kind, (*_WRAPPERS, *_DRAWING))
 
 
 @functools.cache
@@ -75,12 +67,11 @@ def is_known(kind: type) -> bool:
 
 def _is_patched(module: nn.Module) -> bool:
     """Whether it holds a function of a user, such as a `forward` or an activation."""
-    for value in module.__dict__.values():
-        if type(value) in _HARMLESS or not callable(value):
-            continue
-        if not str(getattr(value, "__module__", "")).startswith("torch"):
-            return True
-    return False
+    return any(
+        callable(value) and not str(getattr(value, "__module__", "")).startswith("torch")
+        for value in module.__dict__.values()
+        if not isinstance(value, _HARMLESS)
+    )
 
 
 @contextmanager

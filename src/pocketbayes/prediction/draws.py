@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import CompileError
 from pocketbayes.layers import (
     Inputs,
     bayesian_modules,
@@ -36,12 +35,6 @@ from pocketbayes.posteriors import (
     repeated_input,
 )
 from pocketbayes.prediction.alone import alone, seed_of
-from pocketbayes.prediction.compilation import (
-    explained_compilation,
-    is_compiling,
-    left_to_torch,
-    passed,
-)
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.habits import Habits, habits_of, keep, without_many
 
@@ -80,7 +73,7 @@ def drawing(
     What goes by one pass of the mean network draws nothing; moments are by the layers' own
     estimators, and what they need of the weights is made once.
     """
-    keeps = repeated_input() if estimator == MOMENTS and not is_compiling() else nullcontext()
+    keeps = repeated_input() if estimator == MOMENTS else nullcontext()
     estimator = {ONE_PASS: "mean", MOMENTS: None}.get(estimator or "", estimator)
     keeps_dropout = describe(model).keeps_dropout
     made, modules = Drawing(estimator, seed_of(generator), keeps_dropout), modules_of(model)
@@ -141,17 +134,11 @@ def _outputs(network: nn.Module, count: int, x: Inputs, drawing: Drawing) -> Ten
     if at_once > 1:
         try:
             return _many_at_once(network, count, x, drawing, at_once)
-        except CompileError:
-            raise
         except Exception as error:
             draws_by_itself = "randomness" in str(error)
             drawing, habits = drawing.again(), without_many(habits, draws_by_itself)
-    if habits.is_alone:
-        with alone(network, drawing), explained_compilation():
-            found = _one_by_one(left_to_torch(network, x), count, x)
-    else:
-        with drawing.here():
-            found = _one_by_one(network, count, x)
+    with alone(network, drawing) if habits.is_alone else drawing.here():
+        found = _one_by_one(network, count, x)
     if at_once > 1:
         keep(network, habits)
     return found
@@ -176,8 +163,7 @@ def _many_at_once(
         for first in range(0, count, at_once):
             drawing.begin_pass()
             number = min(at_once, count - first)
-            is_first = first == 0 and number < count
-            outputs.append(_run_many(network, repeated.x, number, is_first))
+            outputs.append(drawing.at_once(number, lambda: run(network, repeated.x)))
             repeated.mend()
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -186,33 +172,12 @@ def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Tensor:
     outputs, repeated = list[Tensor](), _Repeated(x)
     with repeated_input(*tensors_of(repeated.x)):
         with_passes = [] if count == 1 and current_drawing() else _with_passes(network, x)
-        for number in range(count):
+        for _ in range(count):
             for drawn in with_passes:
                 drawn.begin_pass()
-            is_first = number == 0 and count > 1
-            outputs.append(_run_one(network, repeated.x, is_first))
+            outputs.append(run(network, repeated.x))
             repeated.mend()
     return outputs[0].unsqueeze(0) if count == 1 else torch.stack(outputs)
-
-
-def _run_one(network: nn.Module, x: Inputs, is_first: bool) -> Tensor:
-    """One draw; the first of several is never compiled: it leaves what the others need."""
-    if is_first or current_drawing() is None:
-        return run(network, x)
-    found: Tensor = passed(network, "draw", 1, x, lambda _: run(network, x))
-    return found
-
-
-def _run_many(network: nn.Module, x: Inputs, count: int, is_first: bool) -> Tensor:
-    """The same for many draws at once."""
-
-    def at_once(drawing: Drawing) -> Tensor:
-        return drawing.at_once(count, lambda: run(network, x))
-
-    drawing = current_drawing()
-    assert drawing is not None
-    found: Tensor = at_once(drawing) if is_first else passed(network, "draws", count, x, at_once)
-    return found
 
 
 class _Repeated:

@@ -13,7 +13,6 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers import first_parameter, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of, require_labels
 from pocketbayes.prediction import metrics
-from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
@@ -97,7 +96,6 @@ def evaluate(
     estimator: str | None = None,
     average: str = "probs",
     likelihood: str | None = None,
-    compile: bool = False,  # noqa: A002
 ) -> Record:
     """Measures the model on a loader of batches, which are as in `fit`.
 
@@ -111,7 +109,6 @@ def evaluate(
         estimator: as in `predict`.
         average: as in `predict`.
         likelihood: as in `predict`; say it for a model trained in a loop of your own.
-        compile: as in `predict`; worth it for long jobs.
 
     Example:
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
@@ -119,7 +116,7 @@ def evaluate(
     """
     options: dict[str, Any] = {
         "generator": generator, "estimator": estimator, "average": average,
-        "likelihood": likelihood, "compile": compile,
+        "likelihood": likelihood,
     }  # fmt: skip
     return record_of(answered(model, loader, num_samples, ood_loader, **options))
 
@@ -144,17 +141,6 @@ def answered(
     **options: Any,
 ) -> Answers:
     """Predictions for everything that the loaders yield; the options are those of `predict`."""
-    with compiling(options.get("compile", False)):
-        return _answered(model, loader, num_samples, ood_loader, options)
-
-
-def _answered(
-    model: nn.Module,
-    loader: Iterable[Any],
-    num_samples: int | Literal["auto"],
-    ood_loader: Iterable[Any] | None,
-    options: dict[str, Any],
-) -> Answers:
     begin = time.perf_counter()
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")

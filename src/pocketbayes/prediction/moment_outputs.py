@@ -2,7 +2,7 @@
 
 import math
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,7 @@ from pocketbayes.layers import (
 from pocketbayes.moments import Moments, carrying
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
-from pocketbayes.prediction.compilation import passed, require_no_own_code
-from pocketbayes.prediction.gaussian_outputs import MOMENTS, draws_of_gaussian
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
 
 
 def moment_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
@@ -38,23 +37,17 @@ def moment_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
 
 def output_moments_of(network: nn.Module, x: Inputs) -> tuple[Tensor, Tensor | None]:
     """Mean and variance of every output, in float32 at least; None: nothing is random."""
-    keeps_dropout, drawing = describe(network).keeps_dropout, current_drawing()
-    is_alone = keeps_dropout or must_be_alone(modules_of(network))
-    with explained_failure(x):
-        if drawing is not None and not is_alone:
-            return passed(network, MOMENTS, 1, x, lambda _: _run_carrying(network, x, False))  # type: ignore[no-any-return]
-        require_no_own_code(MOMENTS)
-        with nullcontext() if drawing is None else alone(network, drawing):
-            return _run_carrying(network, x, keeps_dropout)
-
-
-def _run_carrying(
-    network: nn.Module, x: Inputs, keeps_dropout: bool
-) -> tuple[Tensor, Tensor | None]:
     device = first_parameter(network).device.type
+    keeps_dropout, drawing = describe(network).keeps_dropout, current_drawing()
     x = mapped(_as_random if keeps_dropout else torch.clone, x)
-    with carrying(), torch.autocast(device, enabled=False), _as_written():
-        output = run(network, x)
+    with ExitStack() as stack:
+        is_alone = keeps_dropout or must_be_alone(modules_of(network))
+        if is_alone and drawing is not None:
+            stack.enter_context(alone(network, drawing))
+        for context in (carrying(), torch.autocast(device, enabled=False), _as_written()):
+            stack.enter_context(context)
+        with explained_failure(x):
+            output = run(network, x)
     if isinstance(output, Moments):
         return output.expected, output.variance
     return output.to(torch.promote_types(output.dtype, torch.float32)), None

@@ -1,6 +1,6 @@
 """Draws of the outputs from one pass of the mean network, by the head that `distill_` taught."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from pocketbayes.layers import (
 )
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
-from pocketbayes.prediction.compilation import passed, require_no_own_code
 from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
 
 
@@ -50,13 +49,12 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
     """Mean and variance of the outputs, each in the shape of the output."""
     head = require_head(model)
     drawing = current_drawing()
-    with explained_failure(x):
-        if drawing is not None and not must_be_alone(modules_of(model)):
-            output, notes = passed(model, ONE_PASS, 1, x, lambda _: _run_noting(model, x))
-        else:
-            require_no_own_code(ONE_PASS)
-            with nullcontext() if drawing is None else alone(model, drawing):
-                output, notes = _run_noting(model, x)
+    with ExitStack() as stack:
+        if drawing is not None and must_be_alone(modules_of(model)):
+            stack.enter_context(alone(model, drawing))
+        notes = stack.enter_context(noting())
+        with explained_failure(x):
+            output = run(model, mapped(torch.clone, x))
     root = home(model)
     ready = head.ready(root)
     with full_precision(output.device.type):
@@ -68,12 +66,6 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
             )
         mean, variance = spread(ready, *given)
     return like_output(mean, output), like_output(variance, output)
-
-
-def _run_noting(model: nn.Module, x: Inputs) -> tuple[Tensor, dict[int, Tensor]]:
-    """The network's output, and what its head is to read."""
-    with noting() as notes:
-        return run(model, mapped(torch.clone, x)), notes
 
 
 def require_head(model: nn.Module) -> OnePassHead:

@@ -7,13 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import (
-    DataError,
-    PocketBayesError,
-    require_choice,
-    require_count,
-    require_truth,
-)
+from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
 from pocketbayes.layers import (
     Inputs,
     describe,
@@ -28,7 +22,6 @@ from pocketbayes.layers import (
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
-from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
@@ -58,7 +51,6 @@ def predict(
     keep_samples: bool = False,
     likelihood: str | None = None,
     single: bool | None = None,
-    compile: bool = False,  # noqa: A002
 ) -> Prediction:
     """Predicts with uncertainty by averaging `num_samples` draws of the network.
 
@@ -98,10 +90,6 @@ def predict(
         likelihood: one of those of `fit`; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
             seen in training or, untrained, from the first convolution or linear layer.
-        compile: make machine code of what runs for each batch, by torch's compiler, which takes
-            seconds to a minute and needs a C++ compiler, or Triton for a GPU. It is kept for the
-            next prediction with the same model and size of batch; other sizes in a call, such as a
-            short last batch, run without. Where it helps: docs/one-pass.md.
 
     Returns:
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`), for a Bernoulli
@@ -112,7 +100,6 @@ def predict(
 
     Raises:
         DataError: an input is NaN or infinite, and in which row; or the model cannot run on it.
-        CompileError: there is no compiler, or it cannot compile the model.
 
     Example:
         >>> pred = predict(model, x, generator=torch.Generator().manual_seed(0))
@@ -123,7 +110,6 @@ def predict(
     if batch_size is not None:
         require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
-    require_truth(compile, "compile")
     if estimator is not None:
         require_choice(estimator, "estimator", PREDICTIVES)
     if not has_posteriors(model):
@@ -134,7 +120,7 @@ def predict(
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     known, parts, rows = tell.known, list[Prediction](), 0
     estimator = chosen_estimator(model, estimator)
-    with compiling(compile), drawing(model, estimator, generator):
+    with drawing(model, estimator, generator):
         settles = num_samples == AUTO and is_drawn(model, estimator)
         for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)

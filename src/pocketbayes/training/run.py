@@ -15,7 +15,7 @@ from pocketbayes.layers import Inputs, explained_failure, num_dims, update_descr
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
-from pocketbayes.prediction import evaluate, explained_compilation, float_dtype
+from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
 from pocketbayes.training.best import compare_epoch, has_waited, restore_best_
 from pocketbayes.training.checkpoints import NAME, write_history
@@ -158,7 +158,7 @@ class Run:
         weight = torch.full((), self.at.beta / size, device=y.device)
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        with explained_failure(x), explained_compilation():
+        with explained_failure(x):
             loss, numbers = self.step_module(x, y, weight)
         if self.at.step == 0:
             update_description(self.model, input_dims=num_dims(x))
