@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import pocketbayes as pb
+from pocketbayes.distillation.lessons import _not_tiny
 from pocketbayes.errors import DataError, PocketBayesError
 from pocketbayes.layers import Gone, Numbers, folded, head_of, spread
 from pocketbayes.likelihoods import LIKELIHOODS
@@ -310,3 +311,13 @@ def test_an_untrained_model_may_be_distilled_and_global_generators_stay():
     torch.manual_seed(77)
     pb.distill_(other, batches(2), 1)
     assert all(torch.equal(a, b) for a, b in zip(model.buffers(), other.buffers(), strict=True))
+
+
+def test_a_unit_that_few_examples_wake_is_not_magnified():
+    """Stds 3, 0.001, 4 and a constant: rms 2.89 of those that vary; outputs keep their units."""
+    std = torch.tensor([3.0, 0.001, 4.0, 0.0, 0.002, 5.0])
+    varies = torch.tensor([True, True, True, False, True, True])
+    found = _not_tiny(std, varies, [4, 2])
+    rms = (25 + 1e-6) ** 0.5 / 3**0.5
+    expected = [3.0, 0.3 * rms, 4.0, 0.3 * rms, 0.002, 5.0]
+    torch.testing.assert_close(found, torch.tensor(expected))

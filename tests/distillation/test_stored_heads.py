@@ -59,6 +59,16 @@ def test_a_file_holds_the_head(tmp_path, lossless):
     assert with_head <= pb.save(plain, tmp_path / "c.pocket", lossless=lossless).bytes + 7500
 
 
+@pytest.mark.parametrize("hidden", [32, 64, 100])
+def test_a_head_takes_at_most_6000_bytes_of_a_small_file(tmp_path, hidden):
+    torch.manual_seed(0)
+    sizes = {"input_shape": (64,), "num_outputs": 10, "hidden": (hidden, hidden)}
+    model = pb.bayesianize_(build_network("mlp", **sizes))
+    without = pb.save(model, tmp_path / "a.pocket").bytes
+    pb.distill_(model, [torch.randn(64, 64)], epochs=20, num_samples=4)
+    assert 2000 < pb.save(model, tmp_path / "b.pocket").bytes - without <= 6000
+
+
 def test_a_network_of_ones_own_gets_its_head_back(tmp_path):
     def net():
         return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))

@@ -1,6 +1,6 @@
 """What a head learns from: features of the mean network beside draws of the whole."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -45,8 +45,11 @@ from pocketbayes.prediction import (
 _LEAST_BYTES, _SHARE = 6000, 0.03  # that a head may take: 6 kB, or 3% of a byte a weight
 _MOST_HIDDEN, _LEAST_HIDDEN = 64, 4
 _BYTES_BESIDE = 3  # of each feature: center and scale
+_BYTES_A_ROW = 4  # scale and bias
+_BYTES_OF_NAMES = 1250  # of nine sections and the places
 _FIRST = 16  # batches that features are centred and scaled by
 _LEAST_VARIANCE = 1e-8
+_LEAST_SHARE = 0.3  # of the root mean square of stds at a place
 
 
 class Lesson(NamedTuple):
@@ -119,8 +122,9 @@ def budget_of(model: nn.Module) -> int:
 def hidden_units(budget: int, widths: list[int], outputs: int) -> int:
     """As many as the bytes allow, between 4 and 64."""
     features, answers = sum(widths) + outputs, 2 * outputs + 1
-    left = budget - _BYTES_BESIDE * features - answers * num_known(0, len(widths))
-    return min(_MOST_HIDDEN, max(_LEAST_HIDDEN, left // (features + answers)))
+    left = budget - _BYTES_OF_NAMES - _BYTES_BESIDE * features - 2 * outputs
+    left -= answers * (num_known(0, len(widths)) + _BYTES_A_ROW)
+    return min(_MOST_HIDDEN, max(_LEAST_HIDDEN, left // (features + answers + _BYTES_A_ROW)))
 
 
 def first_numbers(
@@ -135,7 +139,7 @@ def first_numbers(
     outputs, device = lessons[0].draws.shape[2], features.device
     is_read = torch.cat([is_read.to(device), torch.ones(outputs, dtype=torch.bool, device=device)])
     varies = is_read & (std > 1e-5 * (1 + center.abs()))
-    scale = torch.where(varies, 1 / std, 0)
+    scale = torch.where(varies, 1 / _not_tiny(std, varies, head.widths(outputs)), 0)
     spread_out = torch.randn(hidden, len(center), device=device) / len(center) ** 0.5
     answers, knows = 2 * outputs + 1, float(head.knows_variance)
     unit = torch.where(varies, std, 1)[-outputs:]
@@ -150,6 +154,23 @@ def first_numbers(
         torch.cat([features.new_zeros(1 + outputs), log_variance]),
         features.new_full((outputs,), knows),
     )
+
+
+def _not_tiny(std: Tensor, varies: Tensor, widths: Sequence[int]) -> Tensor:
+    """Each std, or if that is more a share of the root mean square of those at its place.
+
+    A unit that few examples wake would else drown all others, once a file has rounded weights or
+    inputs come from elsewhere. The last of the widths is that of outputs, which have units.
+    """
+    least = torch.zeros_like(std)
+    begin = 0
+    for width in widths[:-1]:
+        place = slice(begin, begin + width)
+        count = varies[place].sum().clamp_min(1)
+        square = std[place].square().where(varies[place], 0).sum() / count
+        least[place] = _LEAST_SHARE * square.sqrt()
+        begin += width
+    return torch.maximum(std, least)
 
 
 def _log_variances(lesson: Lesson, unit: Tensor) -> Tensor:
