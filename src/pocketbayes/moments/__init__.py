@@ -15,11 +15,11 @@ from pocketbayes.moments import (  # noqa: F401  they fill the table
     shapes,
 )
 from pocketbayes.moments.linear import linear_moments
-from pocketbayes.moments.value import METADATA, Moments, carrying, is_carrying, running_module
+from pocketbayes.moments.value import Moments, by_rule, carrying, is_carrying, running_module
 
 __all__ = [
-    "METADATA",
     "Moments",
+    "by_rule",
     "carrying",
     "is_carrying",
     "linear_moments",

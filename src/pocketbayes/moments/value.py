@@ -56,6 +56,37 @@ def is_carrying() -> bool:
     return not torch.compiler.is_compiling() and _carrying.get()
 
 
+def by_rule(
+    rule_of: Callable[[str], Callable[..., Any] | None],
+    unknown: Callable[[str], Exception],
+    overwritten: Callable[[Any, Any, str], Any],
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+) -> Any:
+    """An operation of torch on tensors without content, by the rule of its name.
+
+    What works in place hands its first argument and its result to `overwritten`.
+    """
+    name, kwargs = func.__name__, dict(kwargs or {})
+    if name == "__get__":
+        name = func.__self__.__name__
+    if name in METADATA:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    found = rule_of(name)
+    if found is None or kwargs.pop("out", None) is not None:
+        raise unknown(name)
+    in_place = kwargs.pop("inplace", False) or (name[-1] == "_" and name[0] != "_")
+    result = found(func, *args, **kwargs)
+    return overwritten(args[0], result, name) if in_place else result
+
+
+def _rule_of(name: str) -> Callable[..., Any] | None:
+    """`add`, `__add__` and `add_` have one rule."""
+    return RULES.get(name.strip("_"))
+
+
 class Moments(Tensor):
     """Mean and variance of every number of a tensor, which the code of a network takes for one.
 
@@ -94,18 +125,7 @@ class Moments(Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """What the table says about this operation."""
-        name, kwargs = func.__name__, dict(kwargs or {})
-        if name == "__get__":
-            name = func.__self__.__name__
-        if name in METADATA:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
-        found = RULES.get(name.strip("_"))
-        if found is None or kwargs.get("out") is not None:
-            raise no_rule(name)
-        in_place = kwargs.pop("inplace", False) or (name[-1] == "_" and name[0] != "_")
-        result = found(func, *args, **kwargs)
-        return _overwritten(args[0], result, name) if in_place else result
+        return by_rule(_rule_of, no_rule, _overwritten, func, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]

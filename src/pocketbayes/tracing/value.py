@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pocketbayes.errors import FormatError, ProgramError
-from pocketbayes.moments import METADATA, running_module
+from pocketbayes.moments import by_rule, running_module
 from pocketbayes.programs import SHAPES, Buffer, Input, Operation, Weight
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -70,6 +70,11 @@ def _operands_in(field: Any) -> Any:
     return tuple(map(_operands_in, field)) if isinstance(field, tuple) else field
 
 
+def _rule_of(name: str) -> Callable[..., Any] | None:
+    """As of moments; but `__float__` wants a number, and has not the rule of `float`."""
+    return None if name in _CONVERSIONS else RULES.get(name.strip("_"))
+
+
 class Traced(Tensor):
     """An operand of a program, which the code of a network takes for a tensor."""
 
@@ -106,18 +111,7 @@ class Traced(Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """What the table says about this operation."""
-        name, kwargs = func.__name__, dict(kwargs or {})
-        if name == "__get__":
-            name = func.__self__.__name__
-        if name in METADATA:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
-        found = None if name in _CONVERSIONS else RULES.get(name.strip("_"))
-        if found is None or kwargs.pop("out", None) is not None:
-            raise _unknown(name)
-        in_place = kwargs.pop("inplace", False) or (name[-1] == "_" and name[0] != "_")
-        result = found(func, *args, **kwargs)
-        return _overwritten(args[0], result, name) if in_place else result
+        return by_rule(_rule_of, _unknown, _overwritten, func, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
