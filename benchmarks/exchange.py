@@ -72,7 +72,7 @@ def timed_exchange(
     """Seconds from dense gradients, already there, to the new places."""
     posteriors = dict(pb.named_posteriors(model))
     packed = {n: torch.randn(q.shape) for n, q in posteriors.items() if isinstance(q, Packed)}
-    moment = StepContext(1, 0.0, optimizers, lambda estimator: packed, {}, 50_000)
+    moment = StepContext(1, 0.0, optimizers, lambda estimator: packed, {}, 50_000, 1.0)
     begin = time.perf_counter()
     method.after_step(model, moment)
     return time.perf_counter() - begin

@@ -118,7 +118,7 @@ def test_train_writes_a_whole_run(work):
     assert config["lr"] is None
     chosen = [metrics[name] for name in ("lr", "beta", "prior", "epochs", "steps", "batch_size")]
     rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    assert chosen == [3e-3, 0.1, "learned", 2, rows[-1]["step"], 32]
+    assert chosen == [3e-3, rows[-1]["beta"], "learned", 2, rows[-1]["step"], 32]
     assert pb.inspect(run / "model.pocket").training["lr"] == metrics["lr"]
     assert len((run / "history.jsonl").read_text().splitlines()) == 2
 

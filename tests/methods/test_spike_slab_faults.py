@@ -259,7 +259,7 @@ def test_optima_are_averaged_by_the_betas_that_they_were_found_at():
         q.log_odds.grad = -gain / 64 * p * (1 - p)  # the optimum is odds + gain / beta
         betas.append(progress)
         products.append(progress * odds + gain)
-        method.after_step(model, StepContext(1, progress, [], dict, memory, 64))
+        method.after_step(model, StepContext(1, progress, [], dict, memory, 64, progress))
         want = halved(products) / halved(betas)
         torch.testing.assert_close(q.log_odds.detach(), want, rtol=1e-4, atol=1e-4)
 
@@ -282,7 +282,7 @@ def test_the_first_batch_counts_as_every_other():
         odds = q.log_odds.detach().clone()
         p = torch.sigmoid(odds)
         q.log_odds.grad = (odds - (8.0 if number == 0 else -2.0)) * p * (1 - p)
-        method.after_step(model, StepContext(number + 1, 0.5, [], dict, memory, 1))
+        method.after_step(model, StepContext(number + 1, 0.5, [], dict, memory, 1, 1.0))
     weights = 0.99 ** torch.arange(100, -1, -1.0)
     optima = torch.tensor([8.0] + 100 * [-2.0])
     assert q.log_odds.item() < -1.5
@@ -300,7 +300,7 @@ def test_a_layer_that_is_used_later_on_has_a_mean_of_its_own():
                 odds = q.log_odds.detach().clone()
                 p = torch.sigmoid(odds)
                 q.log_odds.grad = (odds + 8.0) * p * (1 - p)  # the optimum is -8
-        method.after_step(model, StepContext(number + 1, 0.5, [], dict, memory, 1))
+        method.after_step(model, StepContext(number + 1, 0.5, [], dict, memory, 1, 1.0))
     for q in posteriors(model).values():
         torch.testing.assert_close(q.log_odds, torch.full_like(q.log_odds, -8.0), atol=0.01, rtol=0)
 

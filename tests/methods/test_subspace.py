@@ -460,7 +460,8 @@ def test_the_share_exchanged_follows_its_schedule():
 )
 def test_every_criterion_and_growth_learns(criterion, growth):
     model = mlp(prior_std=0.3)
-    method = sparse(density=0.4, criterion=criterion, growth=growth, growth_steps=2, lr=6e-3)
+    options = {"growth_steps": 2, "lr": 6e-3, "beta": 0.1}
+    method = sparse(density=0.4, criterion=criterion, growth=growth, **options)
     result = fit(model, method, epochs=20, loader=batches(240, 40))
     assert result.history[-1]["accuracy"] > (0.6 if criterion == "snr_exp" else 0.8)
 

@@ -34,7 +34,7 @@ def loader(x: torch.Tensor, y: torch.Tensor) -> DataLoader:
     [
         (mlp(), pb.MeanField(), "gaussian", (1.0, "learned", 1e-2, 0.9)),
         (mlp(), pb.MeanField(), "poisson", (1.0, "learned", 1e-2, 0.9)),
-        (mlp(2), pb.MeanField(), "categorical", (0.1, "learned", 3e-3, 0.5)),
+        (mlp(2), pb.MeanField(), "categorical", (0.3, "learned", 3e-3, 0.5)),
         (mlp(2), pb.MeanField(), "bernoulli", (0.1, "learned", 3e-3, 0.5)),
         (mlp(2), pb.SpikeSlab(), "categorical", (1.0, "learned", 3e-3, 0.5)),
         (mlp(), pb.SpikeSlab(), "gaussian", (1.0, "learned", 3e-3, 0.5)),
@@ -108,7 +108,7 @@ def test_the_result_the_file_and_the_audit_say_what_was_chosen(tmp_path):
     model = mlp(2)
     x, y = line()
     data = loader(x, (y[:, 0] > 0).long())
-    method = pb.MeanField(optimizer="sgd", lr=0.01, weight_decay=1e-3)
+    method = pb.MeanField(optimizer="sgd", lr=0.01, weight_decay=1e-3, beta=0.1)
     result = pb.fit(model, data, method, epochs=2, progress=False)
     assert (result.method.beta, result.method.prior) == (0.1, "learned")
     summary = pb.save(model, tmp_path / "a.pocket")

@@ -159,7 +159,7 @@ def test_history_is_returned_and_written(tmp_path):
     assert lines[-1]["step"] == 18
     needed = {"loss", "nll", "kl", "accuracy", "examples_per_second", "beta", "lr", "val_nll"}
     assert needed <= lines[0].keys()
-    assert lines[-1]["beta"] == pytest.approx(0.1)
+    assert 0.05 <= lines[-1]["beta"] <= 0.3
     assert lines[0]["beta"] < lines[-1]["beta"]
     assert lines[-1]["lr"] < lines[0]["lr"]
     assert lines[0]["loss"] == pytest.approx(lines[0]["nll"], rel=0.2)

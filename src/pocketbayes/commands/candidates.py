@@ -217,8 +217,8 @@ class CandidateMaker:
         return MeanField(lr=self.lr, std_lr=_STD_LR, warmup=0.0, **self._beta())
 
     def _beta(self) -> dict[str, Any]:
-        """The KL's weight in the run, if its method has one."""
-        beta = getattr(self.plan.method, "beta", None)
+        """The KL's weight in the run, or the one that it ended with; nothing if it had none."""
+        beta = getattr(self.plan.method, "beta", None) or describe(self.model).beta
         return {} if beta is None else {"beta": beta}
 
     def sharing(self, recipe: Recipe, refresh: bool = True) -> Sharing:

@@ -152,12 +152,14 @@ def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, f
 
 def _used(result: FitResult, batch_size: int) -> dict[str, Any]:
     """What training went by, said or chosen; of beta and prior, where there is a posterior."""
-    method, found = result.method, {"steps": result.steps, "batch_size": batch_size}
+    method = result.method
     if method is None or not method.trains:
         told = describe(result.model).training or {}
         return {name: value for name, value in told.items() if name != "method"}
-    names = ("lr", "beta", "prior") if isinstance(method, VariationalMethod) else ("lr",)
-    return found | {name: getattr(method, name) for name in names}
+    found = {"steps": result.steps, "batch_size": batch_size, "lr": method.lr}
+    if not isinstance(method, VariationalMethod):
+        return found
+    return found | {"beta": describe(result.model).beta, "prior": method.prior}
 
 
 def _batch_size(plan: Plan, train: Dataset) -> int:

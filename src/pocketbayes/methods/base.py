@@ -33,6 +33,7 @@ class StepContext:
             own state, its gradients and the run's noise stay as they are.
         memory: tensors to keep from step to step; they are part of the checkpoint.
         dataset_size: number of training examples.
+        beta: weight of the KL in this step.
     """
 
     step: int
@@ -41,6 +42,7 @@ class StepContext:
     dense_gradients: Callable[[str | None], Gradients]
     memory: dict[str, Tensor]
     dataset_size: int
+    beta: float
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,9 @@ class VariationalMethod(Method):
     Attributes:
         beta: weight of the KL; 1 is Bayes' rule, less is a tempered posterior, narrower than
             Bayes'. None: by likelihood and network; `fit` says how.
+        least_beta: with it beta falls with the doubt that training leaves about class labels,
+            max(least_beta, beta doubt); doubt is NLL + KL / (10 N) of the last epoch as a share of
+            the entropy of the labels, at most 1. None: beta stays; of beta=None, as for beta.
         prior: "learned" (the prior variance of each tensor follows mean(mean^2 + std^2), where its
             KL is least) or "fixed" (as `bayesianize_` set it). None: as for beta.
         warmup: share of training over which beta rises from 0. None: as for beta.
@@ -172,6 +177,7 @@ class VariationalMethod(Method):
     """
 
     beta: float | None = None
+    least_beta: float | None = None
     prior: str | None = None
     warmup: float | None = None
     std_init: float | None = None
@@ -181,6 +187,9 @@ class VariationalMethod(Method):
         kind = type(self).__name__
         if self.beta is not None:
             require_number(self.beta, f"{kind}.beta", least=0)
+        if self.least_beta is not None:
+            most = float("inf") if self.beta is None else self.beta
+            require_number(self.least_beta, f"{kind}.least_beta", least=0, most=most)
         if self.prior is not None:
             require_choice(self.prior, f"{kind}.prior", PRIORS)
         if self.warmup is not None:

@@ -196,7 +196,7 @@ class SpikeSlab(VariationalMethod):
     @torch.no_grad()
     def after_step(self, model: nn.Module, context: StepContext) -> bool:
         """Moves every p towards its optimum; none of them belongs to an optimiser."""
-        beta = self.kl_weight(context.progress)
+        beta = context.beta
         moves = context.progress >= self.hold and beta > 0
         if moves:
             context.memory[_MOVED] = torch.tensor(beta)

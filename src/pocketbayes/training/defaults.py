@@ -19,6 +19,7 @@ from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod,
 from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
 
 _LR, _LR_OF_VALUES, _LR_WHERE_IT_FITS = 3e-3, 1e-2, 3e-4
+_BETA_OF_LABELS = 0.1
 _EPOCHS = 100
 _LEAST_STEPS = {"values": 10000, "classes": 2000}
 _LOOKED_AT = 4  # batches
@@ -74,23 +75,37 @@ def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool)
         return method
     learned = connected or of_values or isinstance(method, SpikeSlab)
     prior = "learned" if learned and describe(model).prior != "fixed" else "fixed"
-    beta = _beta(of_values, connected, isinstance(method, SpikeSlab))
+    if method.beta is None:
+        beta, least = _betas(likelihood, connected, isinstance(method, SpikeSlab))
+        chosen = least if method.least_beta is None else method.least_beta
+        method = replace(method, beta=beta, least_beta=chosen)
     return replace(
         method,
         prior=prior if method.prior is None else method.prior,
-        beta=beta if method.beta is None else method.beta,
         warmup=(0.9 if bold else 0.5) if method.warmup is None else method.warmup,
     )
 
 
-def _beta(of_values: bool, connected: bool, selects: bool) -> float:
-    """1 where the data allow it: values and inclusion variables in fully connected networks.
+def _betas(likelihood: str, connected: bool, selects: bool) -> tuple[float, float | None]:
+    """Beta, and the least it may fall to, if it follows doubt.
 
-    Classes, and deep networks of other layers, lose accuracy and NLL at 1.
+    1 where the data allow it: values and inclusion variables in fully connected networks. Classes,
+    and deep networks of other layers, lose accuracy and NLL at 1. Clean labels want a smaller beta
+    than noisy ones, which a network would else learn by heart.
     """
-    if connected:
-        return 1.0 if of_values or selects else 0.1
-    return 0.1 if of_values else 0.01
+    of_values = LIKELIHOODS[likelihood].kind == "values"
+    if not connected:
+        return (0.1 if of_values else 0.01), None
+    if of_values or selects:
+        return 1.0, None
+    return (0.3, 0.05) if likelihood == "categorical" else (_BETA_OF_LABELS, None)
+
+
+def with_constant_beta(method: VariationalMethod) -> VariationalMethod:
+    """A beta that follows doubt, for which there must be epochs, becomes 0.1."""
+    if method.least_beta is None:
+        return method
+    return replace(method, beta=_BETA_OF_LABELS, least_beta=None)
 
 
 def _is_plain_vi(method: Method) -> bool:

@@ -25,6 +25,7 @@ from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everyth
 from pocketbayes.training.batches import dataset_size_of
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
 from pocketbayes.training.defaults import as_stored, chosen_epochs, chosen_method
+from pocketbayes.training.doubt import require_labels
 from pocketbayes.training.environment import (
     DEVICES,
     PRECISIONS,
@@ -140,6 +141,7 @@ def fit(
         method, epochs = as_stored(method, epochs, stored_settings(directory))
     with _training_state(model, fabric.device, seed):
         method = chosen_method(method, model, train_loader, likelihood)
+        require_labels(method, likelihood)
         epochs = chosen_epochs(epochs, method, model, train_loader, likelihood, fabric.world_size)
         settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
                             keep_best, patience)  # fmt: skip

@@ -18,7 +18,7 @@ from pocketbayes.layers import (
 )
 from pocketbayes.likelihoods import Likelihood, learned_of, likelihood_of, start_learned_, total_kl
 from pocketbayes.methods import MeanField, VariationalMethod, averaged
-from pocketbayes.training.defaults import with_defaults
+from pocketbayes.training.defaults import with_constant_beta, with_defaults
 from pocketbayes.training.priors import EVERY, RATE, begin_priors_, learns_prior, renew_priors_
 
 _NOISE_STEP = 0.05  # of a noise's logarithm: at most this, and this part of its gradient
@@ -45,7 +45,8 @@ def loss(
         output: what `model(x)` gave for the batch.
         target: its targets.
         dataset_size: N, the number of training examples, not of the batch.
-        beta: weight of the KL. None: as in `fit`, by likelihood and network: see `MeanField`.
+        beta: weight of the KL. None: as in `fit`, by likelihood and network: see `MeanField`; 0.1
+            where `fit` has a beta that follows doubt, which needs epochs.
         likelihood: as in `fit`. None: the model's; else "categorical" for integer targets and
             "gaussian" for others.
         progress: share of training that has passed, from 0 to 1: beta rises with it as in `fit`.
@@ -91,6 +92,7 @@ def _method(model: nn.Module, kind: Likelihood, beta: float | None, size: int) -
     """The beta, prior and warm-up of `fit`; at the first call the prior begins."""
     method = with_defaults(MeanField(beta=beta), model, kind.name, fits=False)
     assert isinstance(method, VariationalMethod)
+    method = with_constant_beta(method)
     known = describe(model)
     if known.beta != method.beta or (learns_prior(method) and known.prior != "learned"):
         begin_priors_(model, method, size)

@@ -51,7 +51,7 @@ def learns_prior(method: Method) -> bool:
 
 def begin_priors_(model: nn.Module, method: Method, size: int) -> None:
     """Notes how the prior comes about; one that is learned begins at its best for the start."""
-    known = describe(model).prior
+    known, beta_before = describe(model).prior, describe(model).beta
     learns = learns_prior(method) and any(True for _ in _moved(model, 1.0))
     if learns and known != "learned":
         agree_on_state(model)  # several processes may have begun with several networks
@@ -59,6 +59,8 @@ def begin_priors_(model: nn.Module, method: Method, size: int) -> None:
     beta, decay = None, None
     if isinstance(method, VariationalMethod):
         beta, decay = method.beta, decay_std(method, size)
+        if method.least_beta is not None and beta is not None and beta_before is not None:
+            beta = min(beta, beta_before)  # which follows doubt from there
     prior = "learned" if learns else "fixed" if known else None  # None: nobody named it
     update_description(model, prior=prior, beta=beta, decay_std=decay)
 

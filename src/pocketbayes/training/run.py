@@ -21,6 +21,7 @@ from pocketbayes.training.best import compare_epoch, has_waited, restore_best_
 from pocketbayes.training.checkpoints import NAME, write_history
 from pocketbayes.training.composition import FitResult
 from pocketbayes.training.diagnosis import LossWatch, fault_in_batch, where_not_finite
+from pocketbayes.training.doubt import add_labels, doubt_left, follows_doubt, share_of_beta
 from pocketbayes.training.environment import deferred_interrupt, peak_memory
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
@@ -64,7 +65,7 @@ class Run:
             )
         self.replays_graphs = self.compile is True and one_gpu
         self.score = self.objective.likelihood.score
-        self.at = RunState.at_start(fabric.device, memory)
+        self.at = RunState.at_start(fabric.device, memory, model, settings.method)
         self.watch = LossWatch(fabric.device)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
@@ -120,7 +121,7 @@ class Run:
                 self._run_epoch(bar, begin, interrupted)
         restore_best_(self.at, self.model)
         self.settings.method.finish(self.model)
-        note_training(self.model, self.settings.method, self.at)
+        note_training(self.model, self.settings.method, self.settings.dataset_size, self.at)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
@@ -153,7 +154,7 @@ class Run:
         """One optimiser step on one batch."""
         method, size = self.settings.method, self.settings.dataset_size
         progress = self._progress(number, len(y))
-        self.at.beta = method.kl_weight(progress)
+        self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
         self.at.lr_scale = lr_scale(progress, method.lr_warmup)
         weight = torch.full((), self.at.beta / size, device=y.device)
         if self.replays_graphs:
@@ -175,6 +176,8 @@ class Run:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.at.add(numbers, len(y))
+        if follows_doubt(method) and self.at.epoch == 0:
+            add_labels(self.at.labels, y)
         self._let_method_act(progress, x, y)
 
     def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
@@ -185,10 +188,9 @@ class Run:
             with self.fabric.autocast():
                 return dense_gradients(self.objective, x, y, estimator)
 
-        size = self.settings.dataset_size
-        context = StepContext(
-            self.at.step, progress, self.optimizers, gradients, self.at.memory, size
-        )
+        at, size = self.at, self.settings.dataset_size
+        numbers = at.memory, size, at.beta
+        context = StepContext(at.step, progress, self.optimizers, gradients, *numbers)
         resized = self.settings.method.after_step(self.model, context)
         if resized and self.fabric.world_size > 1:
             self._set_up()
@@ -251,6 +253,9 @@ class Run:
         row |= self._averages(speed)
         row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
         row |= {"seconds": self.at.seconds}
+        if follows_doubt(self.settings.method):
+            size, device = self.settings.dataset_size, self.fabric.device
+            self.at.doubt = doubt_left(row, size, self.at.labels, device)
         if self.val_loader is not None and self.fabric.is_global_zero:
             row |= self._validation()
         if self.settings.keep_best and self.settings.compares(self.at.epoch):

@@ -1,7 +1,7 @@
 """The state of a training run, how it is stored and resumed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import TrainingError
-from pocketbayes.layers import update_description
-from pocketbayes.methods import Method
+from pocketbayes.layers import describe, update_description
+from pocketbayes.methods import Method, VariationalMethod
 from pocketbayes.training.checkpoints import load_checkpoint, save_checkpoint
+from pocketbayes.training.doubt import follows_doubt, known_doubt
+from pocketbayes.training.priors import decay_std
 
 
 @dataclass
@@ -23,6 +25,8 @@ class RunState:
         epoch, batch, step: passes, batches of this pass and optimiser steps completed.
         seconds: training time so far.
         beta, lr_scale: last values of two schedules.
+        labels, doubt: how often each class was seen in the first epoch, and what the last epoch
+            left open of them, if beta follows that; see `doubt.py`.
         totals: sums over the epoch of loss, nll, KL and score, each times the batch size, and of
             that size.
         memory: what the method keeps from step to step.
@@ -38,6 +42,8 @@ class RunState:
     seconds: float = 0.0
     beta: float = 0.0
     lr_scale: float = 0.0
+    labels: dict[int, int] = field(default_factory=dict)
+    doubt: float = 1.0
     memory: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int | None = None
@@ -45,9 +51,12 @@ class RunState:
     best_state: dict[str, Tensor] | None = None
 
     @classmethod
-    def at_start(cls, device: torch.device, memory: dict[str, Tensor]) -> "RunState":
+    def at_start(
+        cls, device: torch.device, memory: dict[str, Tensor], model: nn.Module, method: Method
+    ) -> "RunState":
         """Nothing done yet."""
-        return cls(torch.zeros(5, dtype=torch.float64, device=device), memory=memory)
+        totals = torch.zeros(5, dtype=torch.float64, device=device)
+        return cls(totals, memory=memory, doubt=known_doubt(method, describe(model).beta))
 
     def add(self, numbers: Tensor, count: int) -> None:
         """Counts a batch: its loss, nll, KL and score."""
@@ -116,7 +125,7 @@ def fill_model(model: nn.Module, state: dict[str, Any]) -> None:
         raise TrainingError(f"the checkpoint is of another network: {error}") from error
 
 
-def note_training(model: nn.Module, method: Method, at: RunState) -> None:
+def note_training(model: nn.Module, method: Method, size: int, at: RunState) -> None:
     """Lets the model say what it was trained by; without a step that is as it was."""
     if at.step == 0:
         return
@@ -128,3 +137,7 @@ def note_training(model: nn.Module, method: Method, at: RunState) -> None:
     }
     best = {} if at.best_epoch is None else {"best_epoch": at.best_epoch}
     update_description(model, training=facts | best)
+    if isinstance(method, VariationalMethod) and follows_doubt(method):
+        beta = at.history[(at.best_epoch or 0) - 1]["beta"]
+        decay = decay_std(replace(method, beta=beta, least_beta=None), size)
+        update_description(model, beta=beta, decay_std=decay)
