@@ -269,6 +269,12 @@ def test_a_promise_from_before_estimators_were_kept_is_silent():
     _ = pb.predict(model, X, estimator="weight").prediction_set
 
 
+@pytest.mark.parametrize("calibrate", [pb.temperature_, pb.conformal])
+def test_calibration_takes_no_number_of_draws_that_differs_by_example(calibrate):
+    with pytest.raises(pb.PocketBayesError, match=rf"{calibrate.__name__} needs the same number"):
+        calibrate(classifier(), labelled(100), num_samples="auto")
+
+
 def test_calibration_needs_data_it_can_use():
     model = classifier()
     with pytest.raises(pb.PocketBayesError, match=r"call pb\.conformal"):
