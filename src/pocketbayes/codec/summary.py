@@ -143,7 +143,7 @@ class FileSummary:
         if self.one_pass is not None:
             taught, places = self.one_pass, len(self.one_pass["places"])
             words = f"learned from {taught['draws']} draws ({taught['estimator']}) of each batch"
-            rows.append(("one pass", f"{words}, at {places} layers"))
+            rows.append(("one pass", f"{words}, at {places} layer{'s' * (places != 1)}"))
         if self.moments_factor is not None:
             rows.append(("moments factor", f"{self.moments_factor:.3g}"))
         return rows
