@@ -9,11 +9,13 @@ import time
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 import pocketbayes as pb
 from pocketbayes import cli
 from pocketbayes.codec import stored_with
 from pocketbayes.commands import compress, distill, retaught
+from pocketbayes.commands import predict as predict_command
 from pocketbayes.commands.compressed_runs import before_and_after
 from pocketbayes.commands.evaluate import evaluate_flags
 from pocketbayes.commands.flags import options_in
@@ -120,6 +122,37 @@ def test_what_starts_up_once_is_not_counted(folder, estimator):
     again = distill._measured(model, data, 0, estimator)
     assert next(first, None) is None
     assert again["seconds"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("words", "estimator", "number", "ran", "doubt"),
+    [([], "one_pass", 30, "one pass, no draws", "by one pass, draws would"),
+     (["--estimator", "lrt", "--num-samples", "7"], "lrt", 7, "7 draws", "its draws"),
+     (["--estimator", "moments"], "moments", 30, "moments, no draws", "by moments, draws would"),
+     (["--estimator", "mean"], "mean", 1, "one network, no draws", "a single network"),
+     (["--estimator", "weight", "--num-samples", "auto"], "weight", None, "up to ", "its draws")],
+)  # fmt: skip
+def test_predict_says_what_it_ran(
+    folder, called, tmp_path, monkeypatch, words, estimator, number, ran, doubt
+):
+    monkeypatch.setattr(predict_command, "CONFIDENCE_THRESHOLD", 1.1)  # each answer has a doubt
+    monkeypatch.setenv("COLUMNS", "300")
+    pixels = open_dataset("digits", "test").images[0, 0].numpy()
+    Image.fromarray(pixels).save(tmp_path / "digit.png")
+    words = ["predict", folder / "taught", tmp_path / "digit.png", "--device", "cpu", *words]
+    found = json.loads(called(*words, "--json").stdout)
+    assert found["estimator"] == estimator
+    assert number is None or found["num_samples"] == number
+    assert doubt in found["predictions"][0]["why_not"]
+    told = " ".join(called(*words).stdout.split())
+    assert f"estimator {estimator}: {ran}" in told
+
+
+def test_inspect_counts_one_layer(called, tmp_path):
+    torch.manual_seed(0)
+    model = pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(6, 3)), std_init=0.1)
+    pb.save(pb.distill_(model, [torch.randn(32, 6)], 1), tmp_path / "one.pocket")
+    assert "at 1 layer\n" in called("inspect", tmp_path / "one.pocket").stdout
 
 
 def test_a_file_becomes_a_file_beside_it(folder, called, tmp_path):
