@@ -259,8 +259,15 @@ def test_calibrations_are_of_one_pass():
     other = copy.deepcopy(model)
     pb.temperature_(other, [(x, y)])
     assert describe(other).temperature == warm  # no draws, no noise
-    with pytest.warns(UserWarning, match="temperature calibration was dropped"):
+    pb.conformal(model, [(x, y)], level=0.5)
+    pb.calibrate_moments_(model, [x])
+    factor = describe(model).moments_factor
+    with pytest.warns(UserWarning) as told:
         pb.distill_(model, [x], 1)
+    (warning,) = told
+    assert "are now those of this head, so its temperature and conformal" in str(warning.message)
+    known = describe(model)
+    assert (known.temperature, known.conformal, known.moments_factor) == (None, None, factor)
 
 
 GOOD = {"places": [["hidden1", 0, 6]], "last_variance": True, "draws": 8, "estimator": "weight"}

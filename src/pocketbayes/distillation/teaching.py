@@ -60,7 +60,8 @@ def distill_(
     cross-entropy of the predictives and the aleatoric part, for values by the likelihood of draws.
     From then on `predict` and `evaluate` run the network once; `estimator="weight"` and the like
     still draw. The head is stored in the file: 6 kB, or 3% of a byte a weight. `fit`, `prune_` and
-    others that change weights drop it; after steps of your own `predict` warns, and draws.
+    others that change weights drop it; after steps of your own `predict` warns, and draws. What
+    `temperature_` and `conformal` found for other predictions is dropped: calibrate afterwards.
 
     Args:
         model: a trained Bayesian model, not an ensemble.
@@ -104,7 +105,9 @@ def distill_(
     except BaseException:
         set_head(model, *before)
         raise
-    forget_calibration(model, ("temperature", "conformal"))  # other predictions than by one pass
+    forget_calibration(
+        model, ("temperature", "conformal"), "the model's predictions are now those of this head"
+    )
     return model
 
 
