@@ -262,7 +262,7 @@ def test_calibrations_are_of_one_pass():
     pb.conformal(model, [(x, y)], level=0.5)
     pb.calibrate_moments_(model, [x])
     factor = describe(model).moments_factor
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="conformal calibration was dropped") as told:
         pb.distill_(model, [x], 1)
     (warning,) = told
     assert "are now those of this head, so its temperature and conformal" in str(warning.message)
@@ -283,11 +283,12 @@ GOOD = {"places": [["hidden1", 0, 6]], "last_variance": True, "draws": 8, "estim
         GOOD | {"places": []}, GOOD | {"estimator": "exec"}, GOOD | {"gone": []},
         GOOD | {"gone": [[1]]}, GOOD | {"gone": [[-1, 0.0]]}, GOOD | {"gone": [[1, -1.0]]},
         GOOD | {"gone": [[True, 1.0]]}, GOOD | {"gone": [[10**50, 1.0]]},
+        GOOD | {"likelihood": None}, GOOD | {"likelihood": "exec"}, GOOD | {"likelihood": ["a"]},
         GOOD | {"gone": [[1, "1"]]}, GOOD | {"gone": {"0": [1, 1.0]}}, GOOD | {"gone": None},
     ],
 )  # fmt: skip
 def test_a_description_of_no_head_is_refused(wrong):
-    for good in (GOOD, GOOD | {"gone": [[3, 0.5]]}):
+    for good in (GOOD, GOOD | {"gone": [[3, 0.5]]}, GOOD | {"likelihood": "poisson"}):
         assert model_in({"model": {"one_pass": good}}).one_pass == good
     with pytest.raises(FormatError, match="one_pass"):
         model_in(json.loads(json.dumps({"model": {"one_pass": wrong}})))

@@ -145,7 +145,8 @@ def _is_one_pass(found: Any) -> bool:
     """Places [name, axis of examples, channels], and the draws that were learned from."""
     return (
         _is_dict(found)
-        and found.keys() - {"gone"} == {"places", "last_variance", "draws", "estimator"}
+        and found.keys() - {"gone", "likelihood"}
+        == {"places", "last_variance", "draws", "estimator"}
         and isinstance(found["places"], list)
         and all(map(_is_place, found["places"]))
         and isinstance(found["last_variance"], bool)
@@ -153,6 +154,7 @@ def _is_one_pass(found: Any) -> bool:
         and _is_count(found["draws"])
         and found["estimator"] in ESTIMATORS
         and ("gone" not in found or _is_gone(found["gone"], len(found["places"])))
+        and ("likelihood" not in found or found["likelihood"] in [*LIKELIHOODS])
     )
 
 

@@ -97,7 +97,7 @@ def distill_(
     try:
         with isolated_randomness(device):
             seed_everything(mixed_seed(seed), device)
-            teacher = Teacher(model, loader, num_samples, estimator)
+            teacher = Teacher(model, loader, num_samples, estimator, chosen.name)
             head, numbers = teacher.begun()
             _learn_(numbers, teacher, chosen, epochs or _default_epochs(teacher), lr)
             set_head(model, head, stored(numbers))

@@ -85,7 +85,7 @@ def temperature_(
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     total: Tensor | None = None
-    estimator = chosen_estimator(model, estimator)
+    estimator = chosen_estimator(model, estimator, chosen)
     with drawing(model, estimator, generator):
         device = first_parameter(model).device
         for batch in fetched(loader, device):
