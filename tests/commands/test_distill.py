@@ -148,6 +148,28 @@ def test_predict_says_what_it_ran(
     assert f"estimator {estimator}: {ran}" in told
 
 
+def test_train_and_distill_say_in_one_line_how_near_one_pass_came(folder, called, tmp_path):
+    line = "one pass against 64 draws, on 256 inputs: probabilities "
+    base = ["--data", "digits", "--model", "mlp", "--hidden", "16", "--num-samples", "2", "--json"]
+    done = called("train", *base, "--lr", "0.05", "--one-pass", *FAST, "--out", tmp_path / "a")
+    report = json.loads(done.stdout)
+    assert sum(row.startswith(line) for row in done.stderr.splitlines()) == 1
+    assert report["compared"] == pb.inspect(tmp_path / "a" / "model.pocket").one_pass["compared"]
+    assert report["compared"].keys() == {"examples", "draws", "probs", "nll"}
+    done = called("distill", folder / "taught", "--out", tmp_path / "b", *FAST, "--json")
+    assert sum(row.startswith(line) for row in done.stderr.splitlines()) == 1
+    new = json.loads(done.stdout)["compared"]
+    metrics = json.loads((tmp_path / "b" / "metrics.json").read_text())
+    assert metrics["compared"] == new != json.loads(
+        (folder / "taught" / "metrics.json").read_text()
+    )["compared"]  # fmt: skip
+    assert line in called("inspect", tmp_path / "b").stdout
+    done = called("train", *base, "--lr", "0.05", *FAST, "--out", tmp_path / "c")
+    assert "compared" not in json.loads(done.stdout)
+    assert line not in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:nothing says that this model was ever trained")
 def test_inspect_counts_one_layer(called, tmp_path):
     torch.manual_seed(0)
     model = pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(6, 3)), std_init=0.1)
@@ -348,6 +370,8 @@ def bytes_of_head(model, path):
     return pb.save(model, path).bytes - pb.save(plain, path).bytes
 
 
+@pytest.mark.filterwarnings("ignore:the one-pass head did not learn")
+@pytest.mark.filterwarnings("ignore:draws of this model tell the loader's targets no better")
 def test_room_is_left_for_any_head_of_the_same_network(folder, tmp_path):
     """Other weights, inputs and seeds make other heads, whose codes have other lengths."""
     model = pb.load(folder / "taught" / "model.pocket")
@@ -358,7 +382,8 @@ def test_room_is_left_for_any_head_of_the_same_network(folder, tmp_path):
         other = copy.deepcopy(model)
         set_head(other, None)
         pb.prune_(other, density)
-        pb.distill_(other, [(part, None) for part in x.split(32)], 4, seed=seed, lr=0.1)
+        data = [(part, torch.arange(32) % 10) for part in x.split(32)]
+        pb.distill_(other, data, 4, seed=seed, lr=0.1)
         found.append(bytes_of_head(other, tmp_path / "a.pocket"))
     own = bytes_of_head(model, tmp_path / "a.pocket")
     assert own < max(found) <= room < 1.1 * own

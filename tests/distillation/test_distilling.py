@@ -16,6 +16,8 @@ from pocketbayes.models import build_network
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.one_pass import one_pass_gaussian
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing says that this model was ever")
+
 INPUTS, CLASSES = 6, 4
 
 
@@ -201,6 +203,7 @@ def test_threads_do_not_read_each_others_features(digits):
 OUTPUTS = {"categorical": 3, "heteroscedastic": 4}
 
 
+@pytest.mark.filterwarnings("ignore:draws of this model tell the loader's targets no better")
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_likelihood_predicts_from_one_pass(likelihood):
     torch.manual_seed(0)
@@ -227,6 +230,7 @@ def test_every_likelihood_predicts_from_one_pass(likelihood):
     assert pb.evaluate(model, [(x, y)]).estimator == "one_pass"
 
 
+@pytest.mark.filterwarnings("ignore:the one-pass head did not learn")
 def test_rows_on_which_no_unit_is_active_are_learned_too():
     """Half of all rows: the last layer varies by nothing there, the network does."""
     torch.manual_seed(0)
@@ -273,6 +277,7 @@ def test_a_head_is_not_used_for_another_kind_of_outputs(taught, stored):
         pb.predict(model, x, likelihood=other, estimator="one_pass")
 
 
+@pytest.mark.filterwarnings("ignore:the one-pass head did not learn")
 def test_values_of_all_kinds_share_a_head_and_heads_of_old_are_not_doubted():
     """It is one of outputs, whatever noise there is; a head that says nothing is trusted."""
     model, _ = linear_model()

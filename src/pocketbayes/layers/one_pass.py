@@ -172,12 +172,14 @@ class OnePassHead:
         estimator: str,
         gone: Sequence[Gone] | None = None,
         likelihood: str | None = None,
+        compared: Mapping[str, float] | None = None,
     ) -> None:
         self.places = tuple(places)
         self.knows_variance = knows_variance
         self.taught_by = {"draws": draws, "estimator": estimator}
         self.gone = None if gone is None else tuple(gone)
         self.likelihood = likelihood  # that it was taught for; heads of old do not know
+        self.compared = compared  # with draws, when it was taught
         self.weights: KnownWeights | None = None  # that it was taught with; None: is being filled
         self._known: tuple[Tensor, int, Folded] | None = None
         self.of_last: tuple[tuple[Any, ...], dict[str, Tensor]] | None = None
@@ -187,7 +189,8 @@ class OnePassHead:
         places = [list(place) for place in self.places]
         known = {"places": places, "last_variance": self.knows_variance, **self.taught_by}
         gone = None if self.gone is None else [list(g) for g in self.gone]
-        later = {"gone": gone, "likelihood": self.likelihood}
+        compared = None if self.compared is None else dict(self.compared)
+        later = {"gone": gone, "likelihood": self.likelihood, "compared": compared}
         return known | {name: fact for name, fact in later.items() if fact is not None}
 
     @classmethod
@@ -196,7 +199,7 @@ class OnePassHead:
         taught = facts["last_variance"], facts["draws"], facts["estimator"]
         places = [Place(*place) for place in facts["places"]]
         gone = None if "gone" not in facts else [Gone(*some) for some in facts["gone"]]
-        return cls(places, *taught, gone, facts.get("likelihood"))
+        return cls(places, *taught, gone, facts.get("likelihood"), facts.get("compared"))
 
     def require_fitting(self, tensors: Mapping[str, Tensor]) -> None:
         """An error unless types and shapes of tensors go together, and with the places."""
@@ -234,6 +237,20 @@ class OnePassHead:
             widths = self.widths(len(numbers.slope))
             known = self._known = mark, version_of(mark), folded(numbers, widths, self.gone or ())
         return known[2]
+
+
+def comparison_in_words(compared: Mapping[str, float]) -> str:
+    """How near one pass came to draws, as one line."""
+    words = {
+        "probs": "probabilities {:.2%} apart",
+        "mean": "means {:.3g} stds apart",
+        "std": "stds {:.2%} apart",
+        "nll": "NLL {:+.3g}",
+    }
+    told = ", ".join(
+        text.format(compared[name]) for name, text in words.items() if name in compared
+    )
+    return f"one pass against {compared['draws']} draws, on {compared['examples']} inputs: {told}"
 
 
 def tensors_at(root: nn.Module) -> dict[str, Tensor]:
