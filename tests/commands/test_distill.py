@@ -386,7 +386,8 @@ def test_room_is_left_for_any_head_of_the_same_network(folder, tmp_path):
         pb.distill_(other, data, 4, seed=seed, lr=0.1)
         found.append(bytes_of_head(other, tmp_path / "a.pocket"))
     own = bytes_of_head(model, tmp_path / "a.pocket")
-    assert own < max(found) <= room < 1.1 * own
+    assert len(set(found)) > 1
+    assert max(found) <= room < 1.1 * own
 
 
 def test_bytes_kept_for_a_head_that_does_not_fit_are_used(folder, called, monkeypatch, tmp_path):
