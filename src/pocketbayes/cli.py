@@ -21,7 +21,7 @@ from pocketbayes.commands.figures import figure_flags, run_figures
 from pocketbayes.commands.flags import add_flags, given_options, options_in
 from pocketbayes.commands.messages import plain_messages
 from pocketbayes.commands.planning import planned, resumed, train_flags, with_parents_choices
-from pocketbayes.commands.predict import PredictOptions, run_prediction
+from pocketbayes.commands.predict import PredictOptions, how_predicted, run_prediction
 from pocketbayes.commands.report import report_flags, run_report
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.commands.train import launched_processes, run_training
@@ -163,7 +163,8 @@ def predict(
     """Predict for images or table rows: the answer, how sure, and why not.
 
     Doubt is [bold]aleatoric[/bold] (the network's draws agree that the input is ambiguous) or
-    [bold]epistemic[/bold] (the draws disagree).
+    [bold]epistemic[/bold] (the draws disagree). By one pass or moments nothing is drawn: then
+    this is what draws would do.
 
     [bold]Examples[/bold]
 
@@ -174,8 +175,9 @@ def predict(
       pocketbayes predict house.pocket new_houses.csv --json
     """
     options = PredictOptions(**given_options(values, config, PREDICT))
-    rows = run_prediction(run_or_file, inputs, options)
-    show({"predictions": rows}, json, rows_table(str(run_or_file), rows))
+    result = run_prediction(run_or_file, inputs, options)
+    title = f"{run_or_file}, {how_predicted(result, options)}"
+    show(result, json, rows_table(title, result["predictions"]))
 
 
 def figures(

@@ -1,5 +1,6 @@
 """What `distill_` teaches: exact where draws are Gaussian, near to many draws elsewhere."""
 
+import copy
 import threading
 
 import pytest
@@ -14,6 +15,8 @@ from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.models import build_network
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.one_pass import one_pass_gaussian
+
+pytestmark = pytest.mark.filterwarnings("ignore:nothing says that this model was ever")
 
 INPUTS, CLASSES = 6, 4
 
@@ -200,6 +203,7 @@ def test_threads_do_not_read_each_others_features(digits):
 OUTPUTS = {"categorical": 3, "heteroscedastic": 4}
 
 
+@pytest.mark.filterwarnings("ignore:draws of this model tell the loader's targets no better")
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_likelihood_predicts_from_one_pass(likelihood):
     torch.manual_seed(0)
@@ -226,6 +230,7 @@ def test_every_likelihood_predicts_from_one_pass(likelihood):
     assert pb.evaluate(model, [(x, y)]).estimator == "one_pass"
 
 
+@pytest.mark.filterwarnings("ignore:the one-pass head did not learn")
 def test_rows_on_which_no_unit_is_active_are_learned_too():
     """Half of all rows: the last layer varies by nothing there, the network does."""
     torch.manual_seed(0)
@@ -242,6 +247,44 @@ def test_rows_on_which_no_unit_is_active_are_learned_too():
     assert (x[:, 0] < 0).any()
     for rows in (x[:, 0] < 0, x[:, 0] > 0):
         assert 0.25 < float(ratio[rows].median()) < 4  # the head sees zeros, whatever the row
+
+
+OTHERS = {"categorical": "bernoulli", "bernoulli": "poisson", "gaussian": "categorical"}
+
+
+@pytest.mark.parametrize("taught", OTHERS)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_head_is_not_used_for_another_kind_of_outputs(taught, stored):
+    """Its factors or shifts were learned for classes, labels or values; draws serve all of them."""
+    model, _ = linear_model()
+    pb.distill_(model, batches(2), 1, likelihood=taught)
+    if stored:
+        state = model.state_dict()
+        model, _ = linear_model()
+        model.load_state_dict(state)
+    x, y = batches(1)[0], torch.ones(64, CLASSES)
+    other = OTHERS[taught]
+    y = y[:, 0].long() if other == "categorical" else y
+    with pytest.warns(UserWarning, match=f'taught for likelihood="{taught}".*the network is drawn'):
+        pred = pb.predict(model, x, likelihood=other)
+    assert pred.estimator == "weight"
+    with pytest.warns(UserWarning, match=f'"{other}"'):
+        assert pb.evaluate(model, [(x, y)], likelihood=other).estimator == "weight"
+    if other != "poisson":
+        with pytest.warns(UserWarning, match=f'"{other}"'):
+            pb.temperature_(copy.deepcopy(model), [(x, y)], likelihood=other)
+    with pytest.raises(PocketBayesError, match=rf'distill_\(model, loader, likelihood="{other}"'):
+        pb.predict(model, x, likelihood=other, estimator="one_pass")
+
+
+@pytest.mark.filterwarnings("ignore:the one-pass head did not learn")
+def test_values_of_all_kinds_share_a_head_and_heads_of_old_are_not_doubted():
+    """It is one of outputs, whatever noise there is; a head that says nothing is trusted."""
+    model, _ = linear_model()
+    pb.distill_(model, batches(2), 1, likelihood="negative-binomial")
+    assert pb.predict(model, batches(1)[0], likelihood="poisson").estimator == "one_pass"
+    head_of(model).likelihood = None
+    assert pb.predict(model, batches(1)[0], likelihood="categorical").estimator == "one_pass"
 
 
 def test_by_default_a_small_loader_is_passed_500_times_in_all():

@@ -12,6 +12,8 @@ from pocketbayes.layers import describe, head_of, tensors_at
 from pocketbayes.models import build_network
 from pocketbayes.models.vit import VisionTransformer
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing says that this model was ever")
+
 
 class Recurrent(nn.Module):
     def __init__(self, batch_first):

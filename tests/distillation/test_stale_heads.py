@@ -14,6 +14,8 @@ from pocketbayes.layers import describe, has_stale_head, head_of
 from pocketbayes.layers.known_weights import KnownWeights, sketches_of
 from pocketbayes.models import build_network
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing says that this model was ever")
+
 OPTIONS = {"input_shape": (6,), "num_outputs": 3, "hidden": (16, 12)}
 STALE = "weights have changed since distill_"
 

@@ -18,6 +18,8 @@ from pocketbayes.models import build_network
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.one_pass import one_pass_gaussian
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing says that this model was ever")
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 KNOWN = json.loads((GOLDEN / "heads.json").read_text())
 OPTIONS = {"input_shape": (6,), "num_outputs": 3, "hidden": (16, 12)}
@@ -259,10 +261,18 @@ def test_calibrations_are_of_one_pass():
     other = copy.deepcopy(model)
     pb.temperature_(other, [(x, y)])
     assert describe(other).temperature == warm  # no draws, no noise
-    with pytest.warns(UserWarning, match="temperature calibration was dropped"):
+    pb.conformal(model, [(x, y)], level=0.5)
+    pb.calibrate_moments_(model, [x])
+    factor = describe(model).moments_factor
+    with pytest.warns(UserWarning, match="conformal calibration was dropped") as told:
         pb.distill_(model, [x], 1)
+    (dropped,) = (str(w.message) for w in told if "dropped" in str(w.message))
+    assert "are now those of this head, so its temperature and conformal" in dropped
+    known = describe(model)
+    assert (known.temperature, known.conformal, known.moments_factor) == (None, None, factor)
 
 
+NEAR = {"examples": 256, "draws": 64, "probs": 0.004, "nll": -0.01}
 GOOD = {"places": [["hidden1", 0, 6]], "last_variance": True, "draws": 8, "estimator": "weight"}
 
 
@@ -276,11 +286,19 @@ GOOD = {"places": [["hidden1", 0, 6]], "last_variance": True, "draws": 8, "estim
         GOOD | {"places": []}, GOOD | {"estimator": "exec"}, GOOD | {"gone": []},
         GOOD | {"gone": [[1]]}, GOOD | {"gone": [[-1, 0.0]]}, GOOD | {"gone": [[1, -1.0]]},
         GOOD | {"gone": [[True, 1.0]]}, GOOD | {"gone": [[10**50, 1.0]]},
+        GOOD | {"compared": {}}, GOOD | {"compared": NEAR | {"draws": 0}},
+        GOOD | {"compared": NEAR | {"probs": float("nan")}}, GOOD | {"compared": NEAR | {"a": 1.0}},
+        GOOD | {"compared": NEAR | {"nll": "0"}}, GOOD | {"compared": [1]},
+        GOOD | {"likelihood": None}, GOOD | {"likelihood": "exec"}, GOOD | {"likelihood": ["a"]},
         GOOD | {"gone": [[1, "1"]]}, GOOD | {"gone": {"0": [1, 1.0]}}, GOOD | {"gone": None},
     ],
 )  # fmt: skip
 def test_a_description_of_no_head_is_refused(wrong):
-    for good in (GOOD, GOOD | {"gone": [[3, 0.5]]}):
+    for good in (
+        GOOD,
+        GOOD | {"gone": [[3, 0.5]]},
+        GOOD | {"likelihood": "poisson", "compared": NEAR},
+    ):
         assert model_in({"model": {"one_pass": good}}).one_pass == good
     with pytest.raises(FormatError, match="one_pass"):
         model_in(json.loads(json.dumps({"model": {"one_pass": wrong}})))

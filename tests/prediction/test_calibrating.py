@@ -236,6 +236,7 @@ def test_other_draws_than_calibrated_are_pointed_out():
     _ = pb.predict(model, X, num_samples=20).prediction_set
 
 
+@pytest.mark.filterwarnings("ignore:the one-pass head did not learn")  # in three steps
 @pytest.mark.parametrize("make", [classifier, regressor])
 @pytest.mark.parametrize("stored", [False, True])
 def test_another_estimator_than_calibrated_is_pointed_out(make, stored, tmp_path):
@@ -267,6 +268,12 @@ def test_a_promise_from_before_estimators_were_kept_is_silent():
     update_description(model, conformal=known)
     assert Conformal.from_facts(known).to_facts() == known
     _ = pb.predict(model, X, estimator="weight").prediction_set
+
+
+@pytest.mark.parametrize("calibrate", [pb.temperature_, pb.conformal])
+def test_calibration_takes_no_number_of_draws_that_differs_by_example(calibrate):
+    with pytest.raises(pb.PocketBayesError, match=rf"{calibrate.__name__} needs the same number"):
+        calibrate(classifier(), labelled(100), num_samples="auto")
 
 
 def test_calibration_needs_data_it_can_use():

@@ -310,6 +310,7 @@ def test_a_layer_that_draws_repeats_with_the_seed(number):
     assert not torch.equal(logits_of(model, x, number), logits_of(model, x, number, seed=1))
 
 
+@pytest.mark.filterwarnings("ignore:nothing says that this model was ever trained")
 @pytest.mark.parametrize("estimator", ["moments", "one_pass"])
 def test_own_noise_repeats_with_the_seed_by_one_pass_too(estimator):
     model, x = model_of(OfTorch, 0.1), torch.randn(8, 4)

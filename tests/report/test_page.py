@@ -191,6 +191,12 @@ def test_examples_are_the_least_sure_and_the_surest_mistakes(classifier):
     assert all(re.match(r"(\d) \(", head)[1] != head[-1] for head in wrong)
 
 
+def test_examples_do_not_speak_of_draws_where_none_were_made(classifier):
+    taught = replace(classifier, numbers={**classifier.numbers, "estimator": "one_pass"})
+    assert all("its draws" in example.lines[0] for example in most_uncertain(classifier))
+    assert all("by one pass, draws would" in e.lines[0] for e in most_uncertain(taught))
+
+
 def test_a_model_without_mistakes_has_no_such_section(classifier):
     found = replace(classifier, answers=replace(classifier.answers, truth=classifier.answers.label))
     assert surest_mistakes(found) == []

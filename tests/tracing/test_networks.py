@@ -181,3 +181,28 @@ def test_an_example_that_does_not_fit_the_network():
         traced(model_of("mlp", input_shape=(6,)), torch.randn(2, 5))
     with pytest.raises(pb.ProgramError, match="cannot be traced"):
         traced(model_of("mlp", input_shape=(6,)), torch.randn(2, 6), torch.randn(2, 6))
+
+
+CONVOLUTION = [nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "told"),
+    [([nn.Flatten(), nn.Linear(64, 3)], (2, 63), r"1 \(Linear\) takes 64 features .* \(1, 63\)"),
+     ([nn.Flatten(), nn.Linear(64, 3)], (64,), r"is \(1,\): layer 0 \(Flatten\) was given \(1,\)"),
+     (CONVOLUTION, (2, 1, 8, 8), r"0 \(Conv2d\) takes 3 channels along axis 1 .* \(1, 1, 8, 8\)"),
+     (CONVOLUTION, (2, 3, 9, 9), r"3 \(Linear\) takes 144 features .* was given \(1, 196\)"),
+     (CONVOLUTION, (3, 8, 8), r"layer 0 \(Conv2d\) takes 3 channels along axis 1 .* \(1, 8, 8\)"),
+     ([nn.LSTM(4, 5, batch_first=True)], (2, 7, 3), r"0 \(LSTM\) takes 4 .* \(1, 7, 3\)"),
+     ([nn.Linear(4, 3)], (2, 5), r"does not run on this example, one of which is \(1, 5\)")],
+)  # fmt: skip
+def test_a_wrong_example_is_told_from_a_network_without_a_program(layers, shape, told):
+    """It is the network that refuses: which layer, what it takes, and what it was given."""
+    model = pb.bayesianize_(nn.Sequential(*copy.deepcopy(layers))).train()
+    x = torch.randn(shape)
+    with pytest.raises(pb.ProgramError, match=told) as caught:
+        program_of(model, inputs_of(x), names_of(model), x)
+    assert "example must be a batch" in str(caught.value)
+    assert "portable program cannot hold" not in str(caught.value)
+    assert model.training
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())

@@ -87,7 +87,8 @@ def save(
         numbers in it allow, and the model's KL; prints as a table.
 
     Raises:
-        ProgramError: with an example, an operation that no program can hold, by its name.
+        ProgramError: with an example, an operation that no program can hold, by its name, or a
+            layer that refuses the example.
 
     Example:
         >>> size = save(model, "resnet18.pocket", example=images[:1])

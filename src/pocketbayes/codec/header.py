@@ -145,7 +145,8 @@ def _is_one_pass(found: Any) -> bool:
     """Places [name, axis of examples, channels], and the draws that were learned from."""
     return (
         _is_dict(found)
-        and found.keys() - {"gone"} == {"places", "last_variance", "draws", "estimator"}
+        and found.keys() - {"gone", "likelihood", "compared"}
+        == {"places", "last_variance", "draws", "estimator"}
         and isinstance(found["places"], list)
         and all(map(_is_place, found["places"]))
         and isinstance(found["last_variance"], bool)
@@ -153,6 +154,8 @@ def _is_one_pass(found: Any) -> bool:
         and _is_count(found["draws"])
         and found["estimator"] in ESTIMATORS
         and ("gone" not in found or _is_gone(found["gone"], len(found["places"])))
+        and ("likelihood" not in found or found["likelihood"] in [*LIKELIHOODS])
+        and ("compared" not in found or _is_comparison(found["compared"]))
     )
 
 
@@ -164,6 +167,17 @@ def _is_gone(found: Any, places: int) -> bool:
         and all(isinstance(pair, list) and len(pair) == 2 for pair in found)
         and all(type(n) is int and 0 <= n <= _MOST_GONE for n, _ in found)
         and all(type(square) is float and 0 <= square <= _MOST_GONE for _, square in found)
+    )
+
+
+def _is_comparison(found: Any) -> bool:
+    """Two counts, and differences."""
+    counts, differences = {"examples", "draws"}, {"probs", "mean", "std", "nll"}
+    return (
+        _is_dict(found)
+        and counts <= found.keys() <= counts | differences
+        and all(_is_count(found[name]) for name in counts)
+        and all(type(f) is float and math.isfinite(f) for n, f in found.items() if n not in counts)
     )
 
 

@@ -12,7 +12,7 @@ from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
 from pocketbayes.codec.table_columns import column_facts
 from pocketbayes.errors import printable
-from pocketbayes.layers import inference_in_words
+from pocketbayes.layers import comparison_in_words, inference_in_words
 from pocketbayes.likelihoods import total_kl
 from pocketbayes.posteriors import Posterior
 
@@ -143,7 +143,9 @@ class FileSummary:
         if self.one_pass is not None:
             taught, places = self.one_pass, len(self.one_pass["places"])
             words = f"learned from {taught['draws']} draws ({taught['estimator']}) of each batch"
-            rows.append(("one pass", f"{words}, at {places} layers"))
+            rows.append(("one pass", f"{words}, at {places} layer{'s' * (places != 1)}"))
+            if "compared" in taught:
+                rows.append(("compared", comparison_in_words(taught["compared"])))
         if self.moments_factor is not None:
             rows.append(("moments factor", f"{self.moments_factor:.3g}"))
         return rows

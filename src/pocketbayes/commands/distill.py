@@ -22,6 +22,7 @@ from pocketbayes.commands.flags import (
     take,
     with_choices,
 )
+from pocketbayes.commands.messages import note_compared
 from pocketbayes.commands.opening import (
     Dataset,
     chosen_device,
@@ -49,7 +50,7 @@ from pocketbayes.training import suitable_batch_size
 
 _EVALUATION_BATCH, _WARM_UP_BATCH = 500, 8
 _ANEW = ("run", "file", "bytes", "weights", "active_weights", "validation", "compression",
-         "distill_seconds", "distillation")  # fmt: skip
+         "distill_seconds", "distillation", "compared")  # fmt: skip
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "seconds")
 
 
@@ -133,6 +134,7 @@ def run_distillation(
         shipped = opened_model(path, options.model).to(train.device)
         report["one_pass"] = _measured(shipped, held_back, options.seed, None)
         facts = inspected(path)
+        report |= note_compared(facts)
         report |= {"bytes": facts.bytes, "bytes_before": _file_of(target).stat().st_size}
         report["seconds"] = time.monotonic() - begin
         if target.is_dir():
@@ -244,6 +246,7 @@ def _complete_run(
             "weights": facts.weights,
             "active_weights": facts.active_weights,
             **_training_of(run),
+            "compared": report["compared"],
             "distill_seconds": report["seconds"],
             "validation": report["one_pass"],
             "distillation": report,

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pocketbayes.codec import FileSummary
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.errors import PocketBayesError, printable
+from pocketbayes.layers import comparison_in_words
 
 
 @contextmanager
@@ -23,6 +25,15 @@ def plain_messages() -> Iterator[None]:
     except (PocketBayesError, OSError) as error:
         print(f"error: {_lines(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def note_compared(file: FileSummary) -> dict[str, Any]:
+    """Says in one line how near one pass came to draws; the same as part of a report."""
+    compared = (file.one_pass or {}).get("compared")
+    if compared is None:
+        return {}
+    print(comparison_in_words(compared), file=sys.stderr)
+    return {"compared": compared}
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -64,10 +64,8 @@ class PredictOptions:
     precision: str = "auto"
 
 
-def run_prediction(
-    target: Path, inputs: Sequence[Path], options: PredictOptions
-) -> list[dict[str, Any]]:
-    """One row per input: the answer, how probable, and what kind of doubt remains."""
+def run_prediction(target: Path, inputs: Sequence[Path], options: PredictOptions) -> dict[str, Any]:
+    """The estimator and its draws; one row per input: answer, how probable, what doubt remains."""
     if options.csv is not None:
         prepare_directory(options.csv.parent)
     device = chosen_device(options.device)
@@ -79,7 +77,7 @@ def run_prediction(
             "them; use pocketbayes.predict(model, x) from Python"
         )
     generator = torch.Generator().manual_seed(options.seed)
-    rows: list[dict[str, Any]] = []
+    rows, made = list[dict[str, Any]](), list[Prediction]()
     reshaped: list[Path] = []
     chunks = list(_chunks(inputs, known))
     with in_precision(options.precision, device):
@@ -90,13 +88,24 @@ def run_prediction(
                     model, x.to(device), options.num_samples, generator, options.estimator,
                     single=False,
                 )  # fmt: skip
+                made.append(pred)
                 rows += _with_unfamiliar(_rows(names, pred, known), unfamiliar)
     note_reshaped(reshaped, known.preprocess, sum(map(len, chunks)))
     if not rows:
         raise DataError("none of the inputs could be read")
     if options.csv is not None:
         write_text(options.csv, as_csv(rows))
-    return rows
+    most = max(pred.num_samples for pred in made)
+    return {"estimator": made[0].estimator, "num_samples": most, "predictions": rows}
+
+
+def how_predicted(report: Mapping[str, Any], options: PredictOptions) -> str:
+    """The estimator, and what it ran; the points of a Gaussian are no draws of the network."""
+    estimator, number = report["estimator"], report["num_samples"]
+    most = "up to " if options.num_samples == "auto" else ""
+    ran = "one network, no draws" if number == 1 else f"{most}{number} draws"
+    ran = {"one_pass": "one pass, no draws", "moments": "moments, no draws"}.get(estimator, ran)
+    return f"estimator {estimator}: {ran}"
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -55,8 +55,14 @@ def retaught(maker: CandidateMaker, chosen: Candidate) -> Candidate:
     if maker.head_bytes == 0:
         return bare
     model, seed = reopened(chosen.path, maker.plan, maker.train), maker.plan.options.seed
-    draws, estimator = known["draws"], known["estimator"]
-    distill_(model, maker.loader(), num_samples=draws, estimator=estimator, seed=seed)
+    distill_(
+        model,
+        maker.loader(),
+        num_samples=known["draws"],
+        estimator=known["estimator"],
+        likelihood=known.get("likelihood"),
+        seed=seed,
+    )
     path = maker.stored(model, chosen.recipe)
     size = path.stat().st_size
     return replace(bare, path=path, size=size) if size <= maker.limit else bare

@@ -11,6 +11,7 @@ from torch import nn
 
 from pocketbayes.codec import FileSummary, load
 from pocketbayes.commands.flags import UsageError
+from pocketbayes.commands.messages import note_compared
 from pocketbayes.commands.opening import (
     Dataset,
     built_network,
@@ -59,9 +60,8 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     train, validation = opened_parts(plan, device, options.parent)
     if first and not resume:
         write_config(directory, plan.to_config())
-    resume = resume and has_checkpoint(directory)
     try:
-        result = _trained(plan, train, validation, directory, resume)
+        result = _trained(plan, train, validation, directory, resume and has_checkpoint(directory))
     except KeyboardInterrupt:
         print(f"go on with: pocketbayes train --resume {directory}", file=sys.stderr)
         raise
@@ -80,6 +80,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         "peak_bytes": result.peak_bytes,
         **_operations(result.model, train, plan.method),
         "train": in_units(_last_numbers(result), train.preprocess),
+        **note_compared(size),
     }
     if validation is not None and (options.epochs != 0 or not plan.method.trains):
         generator = torch.Generator().manual_seed(options.seed)

@@ -63,9 +63,14 @@ class Teacher:
     """Runs the mean network, and draws, on batches of a loader."""
 
     def __init__(
-        self, model: nn.Module, loader: Iterable[Any], num_samples: int, estimator: str | None
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        num_samples: int,
+        estimator: str | None,
+        likelihood: str,
     ) -> None:
-        self._model, self._loader = model, loader
+        self._model, self._loader, self._likelihood = model, loader, likelihood
         self._num_samples, self._estimator = num_samples, estimator
         self._device = next(model.parameters()).device
         self._head: OnePassHead
@@ -86,9 +91,8 @@ class Teacher:
         places = chosen(found, budget // (_LEAST_HIDDEN + _BYTES_BESIDE) - outputs)
         by = self._estimator or estimator_of(self._model)
         knows = ends_there and _is_random(root, places)
-        self._head = OnePassHead(
-            places, knows, self._num_samples, by, [Gone(0, 0.0) for _ in places]
-        )
+        gone = [Gone(0, 0.0) for _ in places]
+        self._head = OnePassHead(places, knows, self._num_samples, by, gone, self._likelihood)
         set_head(self._model, self._head)
         self.widths = self._head.widths(outputs)
         hidden = hidden_units(budget, self.widths[:-1], outputs)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from pocketbayes.distillation.comparing import compared, warn_if_far
 from pocketbayes.distillation.lessons import Lesson, Teacher
 from pocketbayes.distillation.losses import loss_for
 from pocketbayes.errors import (
@@ -33,6 +34,7 @@ from pocketbayes.layers import (
     spread,
     stored,
     tensors_at,
+    update_description,
 )
 from pocketbayes.likelihoods import Likelihood, likelihood_of
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
@@ -61,11 +63,16 @@ def distill_(
     cross-entropy of the predictives and the aleatoric part, for values by the likelihood of draws.
     From then on `predict` and `evaluate` run the network once; `estimator="weight"` and the like
     still draw. The head is stored in the file: 6 kB, or 3% of a byte a weight. `fit`, `prune_` and
-    others that change weights drop it; after steps of your own `predict` warns, and draws.
+    others that change weights drop it; after steps of your own `predict` warns, and draws. What
+    `temperature_` and `conformal` found for other predictions is dropped: calibrate afterwards.
+    At its end one pass is compared with draws, on some of the loader's inputs: `audit(model)` and
+    the file tell how near it came, and there is a warning if that is far, if the model was never
+    trained, or if its draws tell the loader's targets no better than chance.
 
     Args:
         model: a trained Bayesian model, not an ensemble.
-        loader: batches as `fit` takes them, best with the same augmentation; targets are not used.
+        loader: batches as `fit` takes them, best with the same augmentation; targets are
+            not learned from, and only used to compare.
         epochs: passes over the loader; None: 5, and as many as make 500 steps.
         num_samples: draws of the network for each batch.
         estimator: how to draw, as in `predict`; None: as trained.
@@ -97,17 +104,23 @@ def distill_(
     try:
         with isolated_randomness(device):
             seed_everything(mixed_seed(seed), device)
-            teacher = Teacher(model, loader, num_samples, estimator)
+            teacher = Teacher(model, loader, num_samples, estimator, chosen.name)
             head, numbers = teacher.begun()
             _learn_(numbers, teacher, chosen, epochs or _default_epochs(teacher), lr)
             if chosen.kind != "values":
                 numbers.outer_bias[0] -= math.log(_CAUTION)
             set_head(model, head, stored(numbers))
             head_knows_weights(model)
+            found = compared(model, loader, chosen, estimator, num_samples)
+            head.compared = found.facts
+            update_description(model, one_pass=head.facts())
     except BaseException:
         set_head(model, *before)
         raise
-    forget_calibration(model, ("temperature", "conformal"))  # other predictions than by one pass
+    forget_calibration(
+        model, ("temperature", "conformal"), "the model's predictions are now those of this head"
+    )
+    warn_if_far(model, found)
     return model
 
 

@@ -1,6 +1,6 @@
 """What became of each module of a network."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
@@ -10,6 +10,7 @@ from torch import nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.description import NOISES, describe, inference_in_words
 from pocketbayes.layers.module import BayesianModule
+from pocketbayes.layers.one_pass import comparison_in_words
 from pocketbayes.layers.selection import NORMS, kind_of, library_type
 from pocketbayes.posteriors import FAMILIES, Posterior
 
@@ -40,10 +41,14 @@ class Audit:
 
     Attributes:
         notes: what training made of the whole: prior, beta, weight decay.
+        one_pass: how near one pass came to draws, as `distill_` found it: `probs`, the share of
+            probability that lies elsewhere, or `mean` and `std`, in stds of the prediction; `nll`,
+            of one pass less of draws; `examples` and `draws`, how many.
     """
 
     rows: tuple[AuditRow, ...]
     notes: tuple[str, ...] = ()
+    one_pass: Mapping[str, float] | None = None
 
     def __iter__(self) -> Iterator[AuditRow]:
         return iter(self.rows)
@@ -87,7 +92,9 @@ def audit(model: nn.Module) -> Audit:
     modules, known = model.named_modules(), describe(model)
     rows = tuple(_row(n, m, seen) for n, m in modules if not _belongs_to_posterior(n))
     words = inference_in_words(known.prior, known.beta, known.decay_std, known.training)
-    return Audit(rows, tuple(f"{name}: {text}" for name, text in words))
+    notes = [f"{name}: {text}" for name, text in words]
+    compared = (known.one_pass or {}).get("compared")
+    return Audit(rows, (*notes, *([comparison_in_words(compared)] if compared else [])), compared)
 
 
 def _row(name: str, module: nn.Module, seen: set[int]) -> AuditRow:

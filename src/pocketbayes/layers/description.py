@@ -171,14 +171,16 @@ def set_description(model: nn.Module, description: Description) -> None:
     home(model)._pocketbayes = description  # type: ignore[assignment]
 
 
-def forget_calibration(model: nn.Module, names: Sequence[str] = CALIBRATIONS) -> None:
+def forget_calibration(
+    model: nn.Module, names: Sequence[str] = CALIBRATIONS, why: str = "the model changes"
+) -> None:
     """Drops what was calibrated on held-out data, since predictions are about to change."""
     known = [name for name in names if getattr(describe(model), name) is not None]
     if known:
         update_description(model, **dict.fromkeys(known))
         warn(
-            f"the model changes, so its {' and '.join(known)} calibration was dropped: calibrate "
-            "it again afterwards",
+            f"{why}, so its {' and '.join(known)} calibration was dropped: calibrate it again "
+            "afterwards",
         )
 
 

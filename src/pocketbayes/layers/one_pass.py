@@ -171,11 +171,15 @@ class OnePassHead:
         draws: int,
         estimator: str,
         gone: Sequence[Gone] | None = None,
+        likelihood: str | None = None,
+        compared: Mapping[str, float] | None = None,
     ) -> None:
         self.places = tuple(places)
         self.knows_variance = knows_variance
         self.taught_by = {"draws": draws, "estimator": estimator}
         self.gone = None if gone is None else tuple(gone)
+        self.likelihood = likelihood  # that it was taught for; heads of old do not know
+        self.compared = compared  # with draws, when it was taught
         self.weights: KnownWeights | None = None  # that it was taught with; None: is being filled
         self._known: tuple[Tensor, int, Folded] | None = None
         self.of_last: tuple[tuple[Any, ...], dict[str, Tensor]] | None = None
@@ -184,15 +188,18 @@ class OnePassHead:
         """What its tensors do not tell, as JSON has it."""
         places = [list(place) for place in self.places]
         known = {"places": places, "last_variance": self.knows_variance, **self.taught_by}
-        return known if self.gone is None else known | {"gone": [list(g) for g in self.gone]}
+        gone = None if self.gone is None else [list(g) for g in self.gone]
+        compared = None if self.compared is None else dict(self.compared)
+        later = {"gone": gone, "likelihood": self.likelihood, "compared": compared}
+        return known | {name: fact for name, fact in later.items() if fact is not None}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "OnePassHead":
         """The head of these facts, without its tensors."""
         taught = facts["last_variance"], facts["draws"], facts["estimator"]
         places = [Place(*place) for place in facts["places"]]
-        gone = facts.get("gone")
-        return cls(places, *taught, None if gone is None else [Gone(*some) for some in gone])
+        gone = None if "gone" not in facts else [Gone(*some) for some in facts["gone"]]
+        return cls(places, *taught, gone, facts.get("likelihood"), facts.get("compared"))
 
     def require_fitting(self, tensors: Mapping[str, Tensor]) -> None:
         """An error unless types and shapes of tensors go together, and with the places."""
@@ -230,6 +237,20 @@ class OnePassHead:
             widths = self.widths(len(numbers.slope))
             known = self._known = mark, version_of(mark), folded(numbers, widths, self.gone or ())
         return known[2]
+
+
+def comparison_in_words(compared: Mapping[str, float]) -> str:
+    """How near one pass came to draws, as one line."""
+    words = {
+        "probs": "probabilities {:.2%} apart",
+        "mean": "means {:.3g} stds apart",
+        "std": "stds {:.2%} apart",
+        "nll": "NLL {:+.3g}",
+    }
+    told = ", ".join(
+        text.format(compared[name]) for name, text in words.items() if name in compared
+    )
+    return f"one pass against {compared['draws']} draws, on {compared['examples']} inputs: {told}"
 
 
 def tensors_at(root: nn.Module) -> dict[str, Tensor]:

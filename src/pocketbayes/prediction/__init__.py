@@ -13,10 +13,10 @@ from pocketbayes.prediction.draws import (
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers, require_finite
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
-from pocketbayes.prediction.inputs import float_dtype, input_batches, unpack
+from pocketbayes.prediction.inputs import float_dtype, input_batches, labelled_batches, unpack
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.moment_calibration import calibrate_moments_
-from pocketbayes.prediction.one_pass import full_precision
+from pocketbayes.prediction.one_pass import full_precision, one_pass_draws
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
@@ -24,6 +24,8 @@ from pocketbayes.prediction.predictions import (
     Prediction,
     ValuePrediction,
 )
+from pocketbayes.prediction.scoring import scored
+from pocketbayes.prediction.summaries import summarised
 
 __all__ = [
     "Answers",
@@ -45,12 +47,16 @@ __all__ = [
     "float_dtype",
     "full_precision",
     "input_batches",
+    "labelled_batches",
     "networks_to_run",
     "one_after_another",
+    "one_pass_draws",
     "predict",
     "record_of",
     "require_finite",
     "risk_coverage",
+    "scored",
+    "summarised",
     "temperature_",
     "unpack",
     "why_unsure",

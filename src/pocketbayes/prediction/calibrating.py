@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_count
+from pocketbayes.errors import DataError, PocketBayesError, require_choice
 from pocketbayes.layers import (
     first_parameter,
     moved,
@@ -41,6 +41,7 @@ from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
 from pocketbayes.prediction.predictives import PREDICTIVES, drawn
 from pocketbayes.prediction.scoring import countable
+from pocketbayes.prediction.settling import require_fixed_draws
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -76,7 +77,7 @@ def temperature_(
         >>> save(model, "calibrated.pocket")
     """
     require_module(model)
-    require_count(num_samples, "num_samples")
+    require_fixed_draws(num_samples, "temperature_")
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
     if estimator is not None:
@@ -84,7 +85,7 @@ def temperature_(
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     total: Tensor | None = None
-    estimator = chosen_estimator(model, estimator)
+    estimator = chosen_estimator(model, estimator, chosen)
     with drawing(model, estimator, generator):
         device = first_parameter(model).device
         for batch in fetched(loader, device):
@@ -141,7 +142,7 @@ def conformal(
         >>> predict(model, x).prediction_set  # (N, classes), True for the classes in the set
     """
     require_module(model)
-    require_count(num_samples, "num_samples")
+    require_fixed_draws(num_samples, "conformal")
     chosen = likelihood_of(model, likelihood)
     _require_noise(model, chosen)
     answers = answered(

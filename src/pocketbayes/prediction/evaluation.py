@@ -17,7 +17,6 @@ from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import ClassPrediction, Prediction
-from pocketbayes.prediction.predictives import predictive_of
 from pocketbayes.prediction.scoring import scored
 from pocketbayes.prediction.summaries import evened
 
@@ -165,8 +164,8 @@ def answered(
         outside = predict(model, ood_loader, num_samples, **options)
     likelihood = likelihood_of(model, options.get("likelihood")).name
     seconds = time.perf_counter() - begin
-    estimator = predictive_of(model, options.get("estimator"))
-    return Answers(evened(predictions), targets, outside, estimator, seconds, likelihood)
+    by = predictions[0].estimator
+    return Answers(evened(predictions), targets, outside, by, seconds, likelihood)
 
 
 def record_of(answers: Answers) -> Record:

@@ -55,16 +55,22 @@ def unpack(batch: object, where: str, dtype: torch.dtype = torch.float32) -> tup
 
 def input_batches(x: object, size: int, dtype: torch.dtype = torch.float32) -> Iterator[Inputs]:
     """The inputs of a loader, or the parts of arrays; targets are passed over, if there are any."""
+    return (inputs for inputs, _ in labelled_batches(x, size, dtype))
+
+
+def labelled_batches(x: object, size: int, dtype: torch.dtype) -> Iterator[tuple[Inputs, Any]]:
+    """The same with what the loader has for targets, as it is; None: nothing."""
     whole = whole_inputs(x, dtype)
     if whole is not None:
         if num_examples(whole) == 0:
             shapes = ", ".join(str(tuple(t.shape)) for _, t in named_tensors(whole))
             raise DataError(f"the input has shape {shapes}: there is nothing to predict")
-        yield from parts_of(_of_one_length(whole, "the input"), size)
+        for part in parts_of(_of_one_length(whole, "the input"), size):
+            yield part, None
     elif isinstance(x, Iterable) and not isinstance(x, str | bytes):
         for item in x:
-            x = _inputs(_parted(item, "the loader")[0], "the loader", dtype)
-            yield _of_one_length(x, "the loader")
+            inputs, target = _parted(item, "the loader")
+            yield _of_one_length(_inputs(inputs, "the loader", dtype), "the loader"), target
     else:
         raise DataError(
             f"the input is a {type(x).__name__}; pass a tensor, an array, several in a tuple or "

@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, warn
 from pocketbayes.layers import (
     Inputs,
     OnePassHead,
+    describe,
     explained_failure,
     has_stale_head,
     head_inputs,
@@ -22,21 +23,46 @@ from pocketbayes.layers import (
     spread,
     usable_head,
 )
+from pocketbayes.likelihoods import LIKELIHOODS, Likelihood
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
 from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
 
 
-def chosen_estimator(model: nn.Module, estimator: str | None) -> str | None:
-    """The estimator as chosen; by itself a model with a head of its weights takes one pass."""
+def chosen_estimator(model: nn.Module, estimator: str | None, likelihood: Likelihood) -> str | None:
+    """The estimator as chosen; by itself a model with a head of its weights takes one pass.
+
+    The head must have been taught for the same kind of outputs: classes, labels or values.
+    """
     if estimator == ONE_PASS and has_stale_head(model):
         raise PocketBayesError(
             "the weights have changed since distill_, so its head knows nothing of them: call "
             'distill_(model, loader) again, or draw by estimator="weight"'
         )
-    if estimator is None and usable_head(model):
+    if estimator is None and not usable_head(model):
+        return None
+    if estimator not in (None, ONE_PASS) or head_of(model) is None:
+        return estimator
+    taught = taught_for(model)
+    if taught is None or taught.kind == likelihood.kind:
         return ONE_PASS
-    return estimator
+    told = (
+        f'the one-pass head was taught for likelihood="{taught.name}" ({taught.kind}), and knows '
+        f'nothing of "{likelihood.name}" ({likelihood.kind})'
+    )
+    if estimator == ONE_PASS:
+        raise PocketBayesError(
+            f'{told}: call distill_(model, loader, likelihood="{likelihood.name}"), or draw by '
+            'estimator="weight"'
+        )
+    warn(f"{told}: the network is drawn")
+    return None
+
+
+def taught_for(model: nn.Module) -> Likelihood | None:
+    """The likelihood that the model's head was taught for; None: a head of old, nobody knows."""
+    name = require_head(model).likelihood or describe(model).likelihood
+    return None if name is None else LIKELIHOODS[name]
 
 
 def one_pass_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:

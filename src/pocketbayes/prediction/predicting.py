@@ -119,7 +119,7 @@ def predict(
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     known, parts, rows = tell.known, list[Prediction](), 0
-    estimator = chosen_estimator(model, estimator)
+    estimator = chosen_estimator(model, estimator, likelihood_of(model, likelihood))
     with drawing(model, estimator, generator):
         settles = num_samples == AUTO and is_drawn(model, estimator)
         for batch in _batches(model, x, whole, batch_size, single):

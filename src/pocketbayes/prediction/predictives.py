@@ -6,7 +6,7 @@ from pocketbayes.layers import ESTIMATORS, Inputs, estimator_of, has_random_weig
 from pocketbayes.prediction.draws import draws_of, networks_to_run
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.moment_outputs import moment_draws
-from pocketbayes.prediction.one_pass import chosen_estimator, one_pass_draws
+from pocketbayes.prediction.one_pass import one_pass_draws
 
 PREDICTIVES = (*ESTIMATORS, MOMENTS, ONE_PASS)
 
@@ -28,6 +28,5 @@ def is_drawn(model: nn.Module, estimator: str | None) -> bool:
 
 
 def predictive_of(model: nn.Module, chosen: str | None) -> str:
-    """How draws are made, as chosen or by itself; "none" if no weight is random."""
-    chosen = chosen or chosen_estimator(model, None)
+    """How draws are made, as chosen or by the layers; "none" if no weight is random."""
     return chosen or (estimator_of(model) if has_random_weights(model) else "none")

@@ -39,6 +39,16 @@ def require_draws(num_samples: object) -> int:
     return require_count(num_samples, "num_samples")
 
 
+def require_fixed_draws(num_samples: object, name: str) -> int:
+    """The number of draws for something that needs the same of every example, or an error."""
+    if num_samples == AUTO:
+        raise PocketBayesError(
+            f'{name} needs the same number of draws of every example, so num_samples="auto" is for '
+            "predict and evaluate only; pass a number, such as num_samples=100"
+        )
+    return require_count(num_samples, "num_samples")
+
+
 def until_settled(
     x: Inputs,
     drawn: Callable[[Inputs, int], Tensor],

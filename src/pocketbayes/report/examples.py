@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pocketbayes.data import ImageSet, TableSet, table_features
 from pocketbayes.prediction import Prediction, why_unsure
-from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
+from pocketbayes.report.findings import ClassAnswers, Findings
 from pocketbayes.report.plots import shortened
 
 
@@ -28,7 +28,7 @@ def most_uncertain(found: Findings, count: int = 12) -> list[Example]:
     answers = found.answers
     doubt = answers.entropy if isinstance(answers, ClassAnswers) else answers.std
     order = map(int, np.argsort(-doubt, kind="stable")[:count])
-    return [_example(found, i, _doubt(answers, i)) for i in order]
+    return [_example(found, i, _doubt(found, i)) for i in order]
 
 
 def surest_mistakes(found: Findings, count: int = 6) -> list[Example]:
@@ -68,8 +68,9 @@ def _class_words(answers: ClassAnswers, names: Sequence[str], i: int) -> str:
     return f"{said[0]} or {said[1]}? It is {names[int(answers.truth[i])]}"
 
 
-def _doubt(answers: ClassAnswers | ValueAnswers, i: int) -> str:
-    pred = Prediction(answers.num_samples, None)
+def _doubt(found: Findings, i: int) -> str:
+    answers = found.answers
+    pred = Prediction(answers.num_samples, None, estimator=found.numbers.get("estimator"))
     return why_unsure(float(answers.aleatoric[i]), float(answers.epistemic[i]), pred)
 
 

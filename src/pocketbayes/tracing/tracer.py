@@ -9,17 +9,12 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import FormatError, PocketBayesError, ProgramError
 from pocketbayes.layers import (
-    drawing_by,
     first_parameter,
     has_stale_head,
     head_of,
     members_of,
     noting,
     require_tensor,
-    restored_mode,
-)
-from pocketbayes.layers import (
-    run as run_network,
 )
 from pocketbayes.programs import (
     FIRST,
@@ -35,6 +30,7 @@ from pocketbayes.programs import (
     planned,
     run,
 )
+from pocketbayes.tracing.examples import answer_to
 from pocketbayes.tracing.networks import means_in, weights_in, without_numbers
 from pocketbayes.tracing.value import Recorder, Traced
 
@@ -66,14 +62,17 @@ def program_of(
 
     With an example it is run, and must give what the network gives.
     """
-    found = None
+    found, tensors = None, example if isinstance(example, tuple) else (example,)
     for member in members_of(model):
+        if example is not None:
+            one = tuple(t[:1].to(first_parameter(member).device) for t in tensors)
+            expected = answer_to(member, one)
         program = _of_one(member, inputs, names)
         if found not in (None, program):
             raise ProgramError(f"the members of the ensemble differ in structure: {_ADVICE}")
         found = program
         if example is not None:
-            _require_same(program, member, names, example)
+            _require_same(program, member, names, one, expected)
     assert found is not None
     return found
 
@@ -171,15 +170,14 @@ def _buffers(operands: Iterable[Any]) -> Iterator[Buffer]:
     return (operand for operand in operands if isinstance(operand, Buffer))
 
 
-@torch.no_grad()
-def _require_same(program: Program, network: nn.Module, names: Sequence[str], example: Any) -> None:
+def _require_same(
+    program: Program,
+    network: nn.Module,
+    names: Sequence[str],
+    one: Sequence[Tensor],
+    expected: Tensor,
+) -> None:
     """An error if the program gives something else than the network for the first example."""
-    device = first_parameter(network).device
-    tensors = example if isinstance(example, tuple) else (example,)
-    one = tuple(t[:1].to(device) for t in tensors)
-    with restored_mode(network), drawing_by(network, "mean"):
-        network.eval()
-        expected = run_network(network, tuple(t.clone() for t in one))
     means = means_in(network)
     read = [o for step in program.operations for o in step.operands() if isinstance(o, Weight)]
     weights = {o.number: as_array(means[names[o.number]]) for o in read}
