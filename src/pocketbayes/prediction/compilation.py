@@ -57,7 +57,7 @@ def pass_on(network: nn.Module, x: Inputs) -> Callable[[Inputs], Tensor]:
     if not wanted:
         return partial(run, network)
     with DEFAULT_GENERATORS:
-        codes, key = _kept.setdefault(network, {}), (wanted, *_kind_of_pass(network))
+        codes, key = _kept.setdefault(network, {}), (wanted, *_kind_of_pass(network, x))
         if key not in codes and len(codes) == _MOST_KINDS_OF_CODE:
             warn("hooks of the network change again and again: it goes on as without compile=")
             return partial(run, network)
@@ -65,14 +65,16 @@ def pass_on(network: nn.Module, x: Inputs) -> Callable[[Inputs], Tensor]:
         return partial(code if code.is_worth_it(x) else run, network)
 
 
-def _kind_of_pass(network: nn.Module) -> Iterator[Hashable]:
-    """What a code is for, and what torch overlooks when it asks whether code fits: hooks, classes.
+def _kind_of_pass(network: nn.Module, x: Inputs) -> Iterator[Hashable]:
+    """What code is for, as far as torch overlooks it when it looks whether code fits.
 
-    For each estimator there is one of its own, since torch makes few versions of a function.
+    That is the order of names, hooks, and functions of classes. For each estimator there is code
+    of its own, since torch makes few versions of a function.
     """
     drawing = current_drawing()
     yield estimator_of(network) if drawing is None else drawing.estimator
     yield current_notes() is None
+    yield tuple(x) if isinstance(x, dict) else None
     yield *hooks._global_forward_hooks, None, *hooks._global_forward_pre_hooks
     for module in modules_of(network):
         yield type(module).forward, *module._forward_hooks, None, *module._forward_pre_hooks
@@ -91,7 +93,7 @@ class _Code:
 
     def is_worth_it(self, x: Inputs) -> bool:
         """Whether these are the first inputs, or like others before: not a shorter last batch."""
-        kind = tuple(x) if isinstance(x, dict) else (), *((t.shape, t.dtype) for t in tensors_of(x))
+        kind = tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(x))
         is_known = kind in self._seen or not self._seen
         if len(self._seen) < _MOST_KINDS_OF_INPUT:
             self._seen.add(kind)
