@@ -2,7 +2,9 @@
 
     python benchmarks/passes.py --networks mlp lenet5 resnet20 resnet18
 
-A row is the median of ratios to the plain forward pass that was timed just before, on one thread.
+A row is the median of ratios to the plain forward pass that was timed just before, on one thread
+and in processor time, which other processes hardly disturb. Rows with `--compile` are of code that
+was compiled beforehand.
 Images are drawn, and weights are as they were initialised: time depends on sizes only.
 """
 
@@ -50,9 +52,9 @@ def ratio(work: Callable[[], object], plain: Callable[[], object], budget: float
 
 
 def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     work()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def main() -> None:

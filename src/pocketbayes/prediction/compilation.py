@@ -146,7 +146,7 @@ def _compiled(backend: bool | str) -> Callable[..., Tensor]:
 
 
 def _explained(error: Exception) -> str:
-    said, why = " ".join(str(error).split())[:300], ""
+    said, why = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())[:300], ""
     if "compiler" in said and ("No working" in said or "not found" in said):
         why = ": install g++ or clang, or name one by the environment variable CXX"
     elif type(error).__name__ == "FailOnRecompileLimitHit":
