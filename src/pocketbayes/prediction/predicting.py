@@ -125,7 +125,8 @@ def predict(
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     known, parts, rows = tell.known, list[Prediction](), 0
     estimator = chosen_estimator(model, estimator)
-    with compiling(compile, estimator), drawing(model, estimator, generator):
+    by = predictive_of(model, estimator)
+    with compiling(compile, by), drawing(model, estimator, generator):
         settles = num_samples == AUTO and is_drawn(model, estimator)
         for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)
@@ -139,7 +140,6 @@ def predict(
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
-    by = predictive_of(model, estimator)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
 
 
