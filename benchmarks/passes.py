@@ -2,7 +2,9 @@
 
     python benchmarks/passes.py --networks mlp lenet5 resnet20 resnet18
 
-A row is the median of ratios to the plain forward pass that was timed just before, on one thread.
+A row is the median of ratios to the plain forward pass that was timed just before, on one thread
+and in processor time, which other processes hardly disturb. Rows with `--compile` are of code that
+was compiled beforehand.
 Images are drawn, and weights are as they were initialised: time depends on sizes only.
 """
 
@@ -50,9 +52,9 @@ def ratio(work: Callable[[], object], plain: Callable[[], object], budget: float
 
 
 def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     work()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def main() -> None:
@@ -60,21 +62,23 @@ def main() -> None:
     made.add_argument("--networks", nargs="+", default=["mlp", "lenet5", "resnet20", "resnet18"])
     made.add_argument("--batches", nargs="+", type=int, default=[1, 256])
     made.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    made.add_argument("--compile", action="store_true", help="rows of compiled predictions")
     made.add_argument("--budget", type=float, default=5.0, help="seconds for each row")
     a = made.parse_args()
     torch.set_num_threads(1)
     for name in a.networks:
-        plain, model = models(name)
         for batch in a.batches:
+            plain, model = models(name)  # compiled code of a second size would be for all sizes
             x = torch.randn(batch, *SHAPES.get(name, (3, 32, 32)))
             for way in a.ways:
-                work = partial(predicted, model, x, way)
+                work = partial(predicted, model, x, way, a.compile)
                 found = ratio(work, partial(passed, plain, x), a.budget)
-                append_result("passes", network=name, batch=batch, row=way, ratio=found)
+                row = f"{way}, compiled" if a.compile else way
+                append_result("passes", network=name, batch=batch, row=row, ratio=found)
 
 
-def predicted(model: nn.Module, x: Tensor, way: str) -> object:
-    return pb.predict(model, x, **WAYS[way], single=False)
+def predicted(model: nn.Module, x: Tensor, way: str, compile: bool) -> object:  # noqa: A002
+    return pb.predict(model, x, **WAYS[way], single=False, compile=compile)
 
 
 @torch.inference_mode()

@@ -23,6 +23,7 @@ from pocketbayes.commands.demo import with_shifts
 from pocketbayes.commands.demo_steps import SHOWN
 from pocketbayes.data import ImageSet, open_dataset
 from pocketbayes.layers.description import describe, update_description
+from pocketbayes.prediction import compilation
 
 TINY = ["--epochs", "2", "--hidden", "16"]
 
@@ -137,6 +138,24 @@ def test_evaluate(work, quick):
     assert held["nll"] == pytest.approx(metrics["validation"]["nll"], abs=1e-6)
     table = quick("evaluate", "run").stdout
     assert f"{100 * result['accuracy']:.2f} %" in table
+
+
+@pytest.mark.parametrize("words", [["evaluate", "run"], ["predict", "run", "digit0.png"]])
+def test_compiled(work, quick, monkeypatch, words):
+    """With `torch.compile` left out, whose own tests are elsewhere."""
+    backends = []
+
+    def left_out(backend):
+        backends.append(backend)
+        return compilation._one_pass
+
+    monkeypatch.setattr(compilation, "_compiled", left_out)
+    plain, compiled = (
+        json.loads(quick(*words, "--estimator", "mean", "--json", *more).stdout)
+        for more in ([], ["--compile"])
+    )
+    assert backends == [True]
+    assert plain | {"seconds": 0} == compiled | {"seconds": 0}
 
 
 def test_as_many_draws_as_needed(work, quick):

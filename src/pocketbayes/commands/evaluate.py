@@ -70,6 +70,7 @@ class EvaluateOptions:
         seed: makes the draws and the corruption repeat.
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
+        compile: run the network as machine code, which takes minutes to make; for long jobs.
     """
 
     data: str | None = None
@@ -88,6 +89,7 @@ class EvaluateOptions:
     seed: int = 0
     device: str = "auto"
     precision: str = "auto"
+    compile: bool = False
 
 
 def evaluate_flags() -> dict[str, Flag]:
@@ -147,6 +149,7 @@ def measured_target(
             outside,
             generator=torch.Generator().manual_seed(options.seed),
             estimator=options.estimator,
+            compile=options.compile,
         )
     return Measured(options, name, model, dataset, answers)
 

@@ -52,6 +52,7 @@ class PredictOptions:
         seed: makes the draws repeat, for the same inputs in the same order.
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
+        compile: run the network as machine code, which takes minutes to make; for long jobs.
     """
 
     num_samples: int | Literal["auto"] = 30
@@ -62,6 +63,7 @@ class PredictOptions:
     seed: int = 0
     device: str = "auto"
     precision: str = "auto"
+    compile: bool = False
 
 
 def run_prediction(target: Path, inputs: Sequence[Path], options: PredictOptions) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def run_prediction(target: Path, inputs: Sequence[Path], options: PredictOptions
             if names:
                 pred = predict(
                     model, x.to(device), options.num_samples, generator, options.estimator,
-                    single=False,
+                    single=False, compile=options.compile,
                 )  # fmt: skip
                 made.append(pred)
                 rows += _with_unfamiliar(_rows(names, pred, known), unfamiliar)

@@ -67,7 +67,7 @@ class AttentionLayer(SampledLayer):
 
     def forward(self, query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Any:
         """The plain forward on one draw of all projections."""
-        if not torch.compiler.is_compiling() and inside_vmap():
+        if not torch.compiler.is_dynamo_compiling() and inside_vmap():
             key = key.view_as(key)  # torch's fused kernel, for `query is key`, cannot be vmapped
         with ExitStack() as stack:
             for child in self.children():

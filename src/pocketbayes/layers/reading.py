@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import DataError, PocketBayesError
 from pocketbayes.layers.bayesian import LinearLayer
 from pocketbayes.layers.one_pass import PREFIX, OnePassHead, Place
-from pocketbayes.posteriors import version_of
+from pocketbayes.posteriors import current_drawing, version_of
 
 _KEY = "_pocketbayes_head"
 
@@ -27,9 +27,17 @@ class Note:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Keeps the first argument."""
-        notes = _noted.get()
+        notes = current_notes()
         if notes is not None and args:
             notes[self.number] = args[0]
+
+
+def current_notes() -> dict[int, Tensor] | None:
+    """Where to note; None: nobody wants it."""
+    if not torch.compiler.is_dynamo_compiling():
+        return _noted.get()
+    drawing = current_drawing()
+    return None if drawing is None else drawing.notes
 
 
 @contextmanager

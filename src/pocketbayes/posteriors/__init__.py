@@ -25,6 +25,7 @@ from pocketbayes.posteriors.drawing import (
     inside_vmap,
     is_of_draws,
     no_drawing,
+    traced_by,
 )
 from pocketbayes.posteriors.gaussian import Gaussian, suitable_std
 from pocketbayes.posteriors.inclusion import (
@@ -46,6 +47,7 @@ from pocketbayes.posteriors.randomness import (
     isolated_randomness,
     mixed_seed,
     normal_like,
+    prepare_tracing,
     seed_everything,
     signs_like,
 )
@@ -114,6 +116,7 @@ __all__ = [
     "no_drawing",
     "normal_like",
     "passes_of",
+    "prepare_tracing",
     "remembered",
     "repeated_input",
     "seed_everything",
@@ -123,6 +126,7 @@ __all__ = [
     "suitable_std",
     "thinned",
     "to_units",
+    "traced_by",
     "unit_layout",
     "version_of",
 ]

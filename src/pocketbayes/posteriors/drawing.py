@@ -4,18 +4,21 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
+Value = TypeVar("Value")
+
 # Held by whoever seeds torch's default generators for a while, or takes a number of them.
 DEFAULT_GENERATORS = threading.RLock()
 _SWITCH = threading.Lock()
 _silent = 0  # threads that want no warnings
 _current: ContextVar["Drawing | None"] = ContextVar("drawing", default=None)
+_traced: "Drawing | None" = None  # set in traced code alone: nobody else ever sees another value
 
 
 class Drawing:
@@ -36,6 +39,8 @@ class Drawing:
         self.passes: dict[Hashable, Any] = {}  # draws that last for a pass of the network
         self.modules: dict[Hashable, list[Any]] = {}  # of networks, which last for a prediction
         self.repeats = seed is not None  # it was given, not drawn
+        self.order: Tensor | None = None  # of traced code: goes through all its draws
+        self.notes: dict[int, Tensor] | None = None  # of traced code, for a one-pass head
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
         self._numbers: np.random.Generator | None = None
         self._parts = 0
@@ -163,8 +168,22 @@ def no_drawing() -> Iterator[None]:
 
 
 def current_drawing() -> Drawing | None:
-    """What this thread draws by; None: by the model itself. A compiler knows nothing of it."""
-    return None if torch.compiler.is_compiling() else _current.get()
+    """What this thread draws by; None: by the model itself."""
+    return _traced if torch.compiler.is_dynamo_compiling() else _current.get()
+
+
+def traced_by(drawing: Drawing, run: Callable[[], Value]) -> Value:
+    """What `run` gives where a compiler traces all of it: layers and posteriors draw by this.
+
+    A compiler knows nothing of contexts. It follows the global name through what it traces, and
+    writes the last value alone, which is None.
+    """
+    global _traced
+    _traced = drawing
+    try:
+        return run()
+    finally:
+        _traced = None
 
 
 def source_of_numbers() -> Drawing | None:

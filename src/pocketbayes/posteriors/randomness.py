@@ -5,9 +5,10 @@ They come from the prediction that runs in this thread, without one from torch's
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -28,6 +29,8 @@ def normal_like(reference: Tensor) -> Tensor:
     does not depend on the threads.
     """
     drawing = source_of_numbers()
+    if drawing is not None and drawing.order is not None:
+        return numbers_later(reference, drawing.order, "normal")
     if drawing is not None:
         return _normal_of(drawing, reference)
     if not _can_fill_directly(reference):
@@ -67,6 +70,8 @@ def bernoulli(chances: Tensor, generator: torch.Generator | None = None) -> Tens
     drawing = source_of_numbers()
     if generator is not None or drawing is None:
         return torch.bernoulli(chances, generator=generator)
+    if drawing.order is not None:
+        return numbers_later(chances, drawing.order, "bernoulli")
     own = drawing.generator(chances.device)
     return drawing.in_each(
         chances.shape, lambda shape: torch.bernoulli(chances.expand(shape), generator=own)
@@ -78,6 +83,8 @@ def uniform(count: int, device: torch.device, generator: torch.Generator | None 
     drawing = source_of_numbers()
     if generator is not None or drawing is None:
         return torch.rand(count, device=device, generator=generator)
+    if drawing.order is not None:
+        return numbers_later(torch.empty(count, device=device), drawing.order, "uniform")
     own = drawing.generator(device)
     return drawing.in_each((count,), lambda shape: torch.rand(shape, device=device, generator=own))
 
@@ -91,10 +98,47 @@ def signs_like(reference: Tensor) -> Tensor:
     return bernoulli(chances) * 2 - 1
 
 
+def _uniform_like(reference: Tensor) -> Tensor:
+    return uniform(reference.numel(), reference.device)
+
+
+_KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "normal": normal_like,
+    "bernoulli": bernoulli,
+    "uniform": _uniform_like,
+}
+
+
+def numbers_as_code_runs(like: Tensor, order: Tensor, kind: str) -> Tensor:
+    """Numbers of this kind, laid out like that, by what this thread draws by."""
+    made, layout = _KINDS[kind](like), torch.empty_like(like, device="meta")
+    return made if made.stride() == layout.stride() else torch.empty_like(like).copy_(made)
+
+
+def numbers_later(like: Tensor, order: Tensor, kind: str) -> Tensor:
+    """The same in traced code: an operation that no compiler can look into.
+
+    It seems to write to `order`, so that all of a pass keep their order, and none is taken for
+    another.
+    """
+    found: Tensor = torch.ops.pocketbayes.numbers(like, order, kind)
+    return found
+
+
+@cache
+def prepare_tracing() -> None:
+    """Makes that operation known to torch, before code with it is traced."""
+    schema = "(Tensor like, Tensor(a!) order, str kind) -> Tensor"
+    operation = torch.library.custom_op(
+        "pocketbayes::numbers", numbers_as_code_runs, mutates_args=("order",), schema=schema
+    )
+    operation.register_fake(lambda like, order, kind: torch.empty_like(like))
+
+
 def _can_fill_directly(reference: Tensor) -> bool:
     """Whether numpy is faster here, and may write the numbers."""
     return (
-        not torch.compiler.is_compiling()
+        not torch.compiler.is_dynamo_compiling()
         and reference.numel() >= _SMALLEST_PART // 2
         and not inside_vmap()
         and _numpy_may_write(reference)

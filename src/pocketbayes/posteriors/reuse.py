@@ -68,6 +68,6 @@ def _place(x: Tensor) -> int:
 
 
 def _repetition() -> _Repetition | None:
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or inside_other_vmap():
+    if torch.compiler.is_dynamo_compiling() or torch.is_grad_enabled() or inside_other_vmap():
         return None
     return _current.get()

@@ -35,6 +35,7 @@ from pocketbayes.posteriors import (
     repeated_input,
 )
 from pocketbayes.prediction.alone import alone, seed_of
+from pocketbayes.prediction.compilation import pass_on
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.habits import Habits, habits_of, keep, without_many
 
@@ -172,10 +173,11 @@ def _one_by_one(network: nn.Module, count: int, x: Inputs) -> Tensor:
     outputs, repeated = list[Tensor](), _Repeated(x)
     with repeated_input(*tensors_of(repeated.x)):
         with_passes = [] if count == 1 and current_drawing() else _with_passes(network, x)
+        one_pass = pass_on(network, x)
         for _ in range(count):
             for drawn in with_passes:
                 drawn.begin_pass()
-            outputs.append(run(network, repeated.x))
+            outputs.append(one_pass(repeated.x))
             repeated.mend()
     return outputs[0].unsqueeze(0) if count == 1 else torch.stack(outputs)
 

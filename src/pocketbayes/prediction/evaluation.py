@@ -95,6 +95,7 @@ def evaluate(
     estimator: str | None = None,
     average: str = "probs",
     likelihood: str | None = None,
+    compile: bool | str = False,  # noqa: A002
 ) -> Record:
     """Measures the model on a loader of batches, which are as in `fit`.
 
@@ -108,6 +109,7 @@ def evaluate(
         estimator: as in `predict`.
         average: as in `predict`.
         likelihood: as in `predict`; say it for a model trained in a loop of your own.
+        compile: as in `predict`.
 
     Example:
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
@@ -115,7 +117,7 @@ def evaluate(
     """
     options: dict[str, Any] = {
         "generator": generator, "estimator": estimator, "average": average,
-        "likelihood": likelihood,
+        "likelihood": likelihood, "compile": compile,
     }  # fmt: skip
     return record_of(answered(model, loader, num_samples, ood_loader, **options))
 

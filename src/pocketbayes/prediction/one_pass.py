@@ -19,13 +19,13 @@ from pocketbayes.layers import (
     mapped,
     modules_of,
     noting,
-    run,
     spread,
     usable_head,
 )
 from pocketbayes.likelihoods import LIKELIHOODS, Likelihood
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
+from pocketbayes.prediction.compilation import pass_on
 from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
 
 
@@ -80,7 +80,7 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
             stack.enter_context(alone(model, drawing))
         notes = stack.enter_context(noting())
         with explained_failure(x):
-            output = run(model, mapped(torch.clone, x))
+            output = pass_on(model, x)(mapped(torch.clone, x))
     root = home(model)
     ready = head.ready(root)
     with full_precision(output.device.type):

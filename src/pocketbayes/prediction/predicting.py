@@ -22,6 +22,7 @@ from pocketbayes.layers import (
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
+from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
@@ -51,6 +52,7 @@ def predict(
     keep_samples: bool = False,
     likelihood: str | None = None,
     single: bool | None = None,
+    compile: bool | str = False,  # noqa: A002
 ) -> Prediction:
     """Predicts with uncertainty by averaging `num_samples` draws of the network.
 
@@ -90,6 +92,9 @@ def predict(
         likelihood: one of those of `fit`; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
             seen in training or, untrained, from the first convolution or linear layer.
+        compile: for long jobs, run the network as machine code by `torch.compile`, which takes
+            seconds to minutes to make; a name chooses its backend. The answers are the same.
+            docs/one-pass.md says where it helps; where it cannot, a warning says why.
 
     Returns:
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`), for a Bernoulli
@@ -120,7 +125,8 @@ def predict(
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     known, parts, rows = tell.known, list[Prediction](), 0
     estimator = chosen_estimator(model, estimator, likelihood_of(model, likelihood))
-    with drawing(model, estimator, generator):
+    by = predictive_of(model, estimator)
+    with compiling(compile, by), drawing(model, estimator, generator):
         settles = num_samples == AUTO and is_drawn(model, estimator)
         for batch in _batches(model, x, whole, batch_size, single):
             require_finite(named_tensors(batch), "the data", rows)
@@ -134,7 +140,6 @@ def predict(
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
-    by = predictive_of(model, estimator)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
 
 
