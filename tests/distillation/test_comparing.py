@@ -94,9 +94,24 @@ def test_a_trained_model_is_near_and_that_is_kept(taught, tmp_path):
     assert pb.audit(again).one_pass == found
 
 
-def test_a_head_that_did_not_learn_is_pointed_out(trained):
+def test_a_head_that_is_thrown_off_is_taught_anew(trained):
+    """At a rate of 1 it ends worse than it began: probabilities are 0.4 from those of draws."""
     model = copy.deepcopy(trained)
-    (told,) = told_by(lambda: pb.distill_(model, batches(), 20, lr=1.0))
+    assert told_by(lambda: pb.distill_(model, batches(), 20, lr=1.0)) == []
+    assert pb.audit(model).one_pass["probs"] < 0.1
+
+
+def test_a_head_that_did_not_learn_is_pointed_out(trained, monkeypatch):
+    """Far away before it learns, and never better."""
+    from pocketbayes.distillation import teaching
+
+    def learn(numbers, *_):
+        numbers.outer_bias[-3:] += 9.0
+
+    monkeypatch.setattr(teaching, "_learn_", learn)
+    monkeypatch.setattr(teaching, "_mean_loss", lambda numbers, *_: -float(numbers.outer_bias[-1]))
+    model = copy.deepcopy(trained)
+    (told,) = told_by(lambda: pb.distill_(model, batches(), 20))
     assert "did not learn what draws say: one pass against 64 draws" in told
     assert 'estimator="weight"' in told
     assert pb.predict(model, batches(1)[0][0]).estimator == "one_pass"

@@ -158,7 +158,8 @@ def _part(
     is_known = learned_of(model, likelihood) is not None
     learned = learned_for(model, likelihood, draws) if is_known else likelihood.unlearned(draws[0])
     one, drawn = (
-        summarised(likelihood, some, learned, None, "probs", False) for some in (points, draws)
+        summarised(likelihood, some, learned, None, "probs", False, is_one_pass)
+        for some, is_one_pass in ((points, True), (draws, False))
     )
     spread = float((draws.std(0) / (1 + draws.abs().amax(0))).max())
     outcomes = draws.shape[2] if isinstance(drawn, ClassPrediction) else 2

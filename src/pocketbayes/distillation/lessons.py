@@ -96,9 +96,8 @@ class Teacher:
         set_head(self._model, self._head)
         self.widths = self._head.widths(outputs)
         hidden = hidden_units(budget, self.widths[:-1], outputs)
-        return self._head, first_numbers(
-            list(islice(self.lessons(), _FIRST)), self._head, hidden, _read_by(root, places)
-        )
+        self.first = list(islice(self.lessons(), _FIRST))
+        return self._head, first_numbers(self.first, self._head, hidden, _read_by(root, places))
 
     def lessons(self) -> Iterator[Lesson]:
         """One of each batch."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from pocketbayes.distillation.comparing import compared, warn_if_far
 from pocketbayes.distillation.lessons import Lesson, Teacher
-from pocketbayes.distillation.losses import loss_for
+from pocketbayes.distillation.losses import Loss, loss_for, value_loss
 from pocketbayes.errors import (
     DataError,
     PocketBayesError,
@@ -36,12 +36,13 @@ from pocketbayes.layers import (
     tensors_at,
     update_description,
 )
-from pocketbayes.likelihoods import Likelihood, likelihood_of
+from pocketbayes.likelihoods import likelihood_of
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.prediction import full_precision
 
 Model = TypeVar("Model", bound=nn.Module)
-_EPOCHS, _LEAST_STEPS = 5, 500
+_EPOCHS, _LEAST_STEPS, _TRIES = 5, 500, 3
+_MOST_GRADIENT = 1.0
 _CAUTION = 1.02  # off the data a head is surer than draws: it divides logits by so much more
 
 
@@ -106,7 +107,8 @@ def distill_(
             seed_everything(mixed_seed(seed), device)
             teacher = Teacher(model, loader, num_samples, estimator, chosen.name)
             head, numbers = teacher.begun()
-            _learn_(numbers, teacher, chosen, epochs or _default_epochs(teacher), lr)
+            epochs = epochs or _default_epochs(teacher)
+            numbers = _learned(numbers, teacher, loss_for(chosen), epochs, lr)
             if chosen.kind != "values":
                 numbers.outer_bias[0] -= math.log(_CAUTION)
             set_head(model, head, stored(numbers))
@@ -124,16 +126,45 @@ def distill_(
     return model
 
 
-def _learn_(
-    numbers: Numbers, teacher: Teacher, likelihood: Likelihood, epochs: int, lr: float
-) -> None:
+def _learned(begin: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: float) -> Numbers:
+    """The numbers after learning, if they are better than at first; else anew, at a lower rate.
+
+    Now and then Adam throws a head so far off that it never comes back.
+    """
+    at_first = _mean_loss(begin, teacher, loss)
+    for rate in (lr / 4**tries for tries in range(_TRIES)):
+        numbers = Numbers(*(tensor.clone() for tensor in begin))
+        _learn_(numbers, teacher, loss, epochs, rate)
+        if _mean_loss(numbers, teacher, loss) < at_first:
+            return numbers
+    if not math.isfinite(at_first):
+        raise TrainingError(
+            "the head is not finite: some draws of the network are NaN or infinite; look for such "
+            "inputs or weights"
+        )
+    return begin
+
+
+@torch.no_grad()
+def _mean_loss(numbers: Numbers, teacher: Teacher, loss: Loss) -> float:
+    """Of the first lessons."""
+    head = folded(numbers, teacher.widths)
+    with full_precision(numbers.outer.device.type):
+        found = [
+            loss(*spread(head, *lesson.given), lesson.draws) * lesson.draws.shape[1]
+            for lesson in teacher.first
+        ]
+    return float(torch.stack(found).sum()) / sum(lesson.draws.shape[1] for lesson in teacher.first)
+
+
+def _learn_(numbers: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: float) -> None:
     """Adam on a cosine; center and scale of the features stay.
 
     Logits are divided by a factor, values shifted. On inputs from elsewhere, shifts of logits
     took the predictive away from that of draws (digits: by four times as much as no head at all).
     """
-    learned, widths, loss = numbers.learned(), teacher.widths, loss_for(likelihood)
-    idle = slice(0, 1) if likelihood.kind == "values" else slice(1, 1 + widths[-1])
+    learned, widths = numbers.learned(), teacher.widths
+    idle = slice(0, 1) if loss is value_loss else slice(1, 1 + widths[-1])
     adam = torch.optim.Adam([tensor.requires_grad_() for tensor in learned], lr)
     for progress, lesson in _in_epochs(teacher, epochs):
         for group in adam.param_groups:
@@ -145,12 +176,8 @@ def _learn_(
             loss(*found, lesson.draws).backward()  # type: ignore[no-untyped-call]
             for tensor in (numbers.outer, numbers.outer_bias):
                 tensor.grad[idle] = 0  # type: ignore[index]
+            nn.utils.clip_grad_norm_(learned, _MOST_GRADIENT)
             adam.step()
-    if not all(bool(tensor.isfinite().all()) for tensor in learned):
-        raise TrainingError(
-            "the head is not finite: some draws of the network are NaN or infinite; look for such "
-            "inputs or weights, or pass a smaller lr"
-        )
     for tensor in learned:
         tensor.requires_grad_(False)
 

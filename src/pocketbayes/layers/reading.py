@@ -37,7 +37,7 @@ def current_notes() -> dict[int, Tensor] | None:
     if not torch.compiler.is_dynamo_compiling():
         return _noted.get()
     drawing = current_drawing()
-    return None if drawing is None else drawing.notes
+    return _noted.get() if drawing is None else drawing.notes  # None: of one's own torch.compile
 
 
 @contextmanager

@@ -55,6 +55,10 @@ class TargetDistribution(ABC):
             "calibrate their intervals by pb.conformal"
         )
 
+    def smoothed(self) -> Self:
+        """The mixture over draws (dim 0) without the gaps between them, where that is known."""
+        return self
+
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The distribution of changed tensors."""
         return type(self)(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
@@ -107,6 +111,13 @@ class Normal(TargetDistribution):
     def widened(self, factor: float) -> "Normal":
         """N(m + factor (mean - m), factor^2 std^2), with m the mean over draws."""
         return Normal(spread_out(self.mean, factor), self.log_std + math.log(factor))
+
+    def smoothed(self) -> "Normal":
+        """N(m, std^2 + Var mean), m the mean over draws: exact if means are those of a Gaussian."""
+        if len(self.mean) == 1:
+            return self
+        variance = self.variance + self.mean.var(0, keepdim=True)
+        return Normal(self.mean.mean(0, keepdim=True).expand_as(variance), variance.log() / 2)
 
 
 @dataclass(frozen=True)

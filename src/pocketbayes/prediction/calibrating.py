@@ -36,6 +36,7 @@ from pocketbayes.prediction.calibration import (
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.evaluation import answered
 from pocketbayes.prediction.faults import require_finite
+from pocketbayes.prediction.gaussian_outputs import has_gaussian_outputs
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
@@ -92,7 +93,8 @@ def temperature_(
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
             draws = drawn(model, moved(x, device), num_samples, estimator)
-            losses = _losses(draws, y.to(device), chosen, learned_for(model, chosen, draws))
+            learned, smooth = learned_for(model, chosen, draws), has_gaussian_outputs(estimator)
+            losses = _losses(draws, y.to(device), chosen, learned, smooth)
             total = losses if total is None else total + losses
     if total is None:
         raise DataError("the loader is empty: it yielded no batch to find a temperature by")
@@ -170,10 +172,13 @@ def _require_noise(model: nn.Module, likelihood: Likelihood) -> None:
         )
 
 
-def _losses(draws: Tensor, y: Tensor, likelihood: Likelihood, learned: dict[str, Tensor]) -> Tensor:
+def _losses(
+    draws: Tensor, y: Tensor, likelihood: Likelihood, learned: dict[str, Tensor], smooth: bool
+) -> Tensor:
     """The NLL of one batch at each candidate temperature."""
     if isinstance(likelihood, ValueLikelihood):
         parts = likelihood.distribution(draws, learned, dim=2)
+        parts = parts.smoothed() if smooth else parts
         target = matched_target(parts.location[0], y)
         likelihood.require_possible(draws[0], target)
         return value_losses(parts, target)

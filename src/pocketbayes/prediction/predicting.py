@@ -25,6 +25,7 @@ from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
+from pocketbayes.prediction.gaussian_outputs import has_gaussian_outputs
 from pocketbayes.prediction.inputs import (
     examples_at_once,
     float_dtype,
@@ -119,12 +120,12 @@ def predict(
         require_choice(estimator, "estimator", PREDICTIVES)
     if not has_posteriors(model):
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    tell = _Teller(model, likelihood, average, keep_samples)
     device, dtype = first_parameter(model).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
-    known, parts, rows = tell.known, list[Prediction](), 0
     estimator = chosen_estimator(model, estimator, likelihood_of(model, likelihood))
+    tell = _Teller(model, likelihood, average, keep_samples, has_gaussian_outputs(estimator))
+    known, parts, rows = tell.known, list[Prediction](), 0
     by = predictive_of(model, estimator)
     with compiling(compile, by), drawing(model, estimator, generator):
         settles = num_samples == AUTO and is_drawn(model, estimator)
@@ -147,9 +148,14 @@ class _Teller:
     """Tells a prediction from draws of one model."""
 
     def __init__(
-        self, model: nn.Module, likelihood: str | None, average: str, keep_samples: bool
+        self,
+        model: nn.Module,
+        likelihood: str | None,
+        average: str,
+        keep_samples: bool,
+        of_gaussian: bool,
     ) -> None:
-        self.known, self._model = describe(model), model
+        self.known, self._model, self._of_gaussian = describe(model), model, of_gaussian
         self._chosen, self._average, self._keeps = (
             likelihood_of(model, likelihood),
             average,
@@ -161,9 +167,8 @@ class _Teller:
     def __call__(self, draws: Tensor) -> Prediction:
         """Of a batch."""
         learned = self._learned_for(draws)
-        return summarised(
-            self._chosen, draws, learned, self.known.temperature, self._average, self._keeps
-        )
+        how = self.known.temperature, self._average, self._keeps, self._of_gaussian
+        return summarised(self._chosen, draws, learned, *how)
 
     def is_settled(self, draws: Tensor) -> Tensor:
         """For which rows of the batch the draws are enough."""

@@ -23,14 +23,18 @@ def summarised(
     temperature: float | None,
     average: str,
     keep: bool,
+    of_gaussian: bool = False,
 ) -> Prediction:
     """The prediction of a batch, of which there are (S, N, ...) outputs.
 
-    A temperature divides logits, and is the factor on the spread of values.
+    A temperature divides logits, and is the factor on the spread of values. Draws that stand for
+    Gaussian outputs leave no gaps between them: with Gaussian noise the predictive is then exact.
     """
     if isinstance(likelihood, ValueLikelihood):
         parts = likelihood.distribution(draws, learned, dim=2)
-        return value_prediction(parts if temperature is None else parts.widened(temperature))
+        parts = parts if temperature is None else parts.widened(temperature)
+        found = value_prediction(parts)
+        return replace(found, parts=parts.smoothed()) if of_gaussian else found
     draws = draws if temperature is None else draws / temperature
     if likelihood.kind == "labels":
         return label_prediction(draws, average, keep)

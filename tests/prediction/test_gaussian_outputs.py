@@ -1,0 +1,34 @@
+"""Predictions of values from Gaussian outputs."""
+
+import torch
+
+from pocketbayes.likelihoods import LIKELIHOODS
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
+from pocketbayes.prediction.scores import mixture_log_density
+from pocketbayes.prediction.summaries import summarised
+
+
+def test_gaussian_noise_around_gaussian_outputs_is_gaussian():
+    """The predictive is N(mean, variance + noise^2), in its tails too, not 30 points and noise."""
+    mean, variance = torch.tensor([[0.3], [-1.0]]), torch.tensor([[4.0], [0.01]])
+    learned = {"noise_log_std": torch.tensor([0.1]).log()}
+    draws = draws_of_gaussian(mean, variance, 30)
+    found = summarised(LIKELIHOODS["gaussian"], draws, learned, None, "probs", False, True)
+    exact = torch.distributions.Normal(mean, (variance + 0.01).sqrt())
+    y = mean + torch.linspace(-6, 6, 41) * exact.stddev
+    for column in y.T[..., None]:
+        log_density = mixture_log_density(found.parts.log_prob(column))
+        torch.testing.assert_close(log_density, exact.log_prob(column)[:, 0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.cdf(column), exact.cdf(column), rtol=1e-4, atol=1e-6)
+    _, high = found.central_interval(0.99)
+    torch.testing.assert_close(high, exact.icdf(torch.tensor(0.995)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.epistemic, variance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.aleatoric, torch.full((2, 1), 0.01), rtol=1e-4, atol=1e-6)
+    assert found.samples.std(0).gt(0).all()
+
+
+def test_a_temperature_widens_noise_and_outputs_alike():
+    learned = {"noise_log_std": torch.tensor([0.5]).log()}
+    draws = draws_of_gaussian(torch.zeros(1, 1), torch.ones(1, 1), 30)
+    found = summarised(LIKELIHOODS["gaussian"], draws, learned, 2.0, "probs", False, True)
+    torch.testing.assert_close(found.parts.variance[0], torch.tensor([[4 * 1.25]]))
