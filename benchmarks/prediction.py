@@ -17,7 +17,7 @@ from timing import own_prediction_seconds
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.prediction.evaluation import predictive_of
+from pocketbayes.prediction.predictives import predictive_of
 
 
 def main() -> None:

@@ -206,3 +206,35 @@ def test_it_takes_some_of_the_loader(taught, size, batch, expected, monkeypatch)
     found = comparing.compared(taught, list(data), LIKELIHOODS["categorical"], None, 8)
     assert found.facts["examples"] == expected
     assert max(seen) <= max(8 * batch, 64)
+
+
+def test_labels_of_any_integers_are_compared(trained):
+    data = [(x, y.to(torch.uint16)) for x, y in batches()]
+    model = pb.distill_(copy.deepcopy(trained), data, 5)
+    assert "nll" in pb.audit(model).one_pass
+
+
+def test_masked_labels_are_left_out_of_the_comparison(trained):
+    data = [(x, torch.where(torch.arange(len(y)) % 3 == 0, y, -100)) for x, y in batches(8, 8)]
+    model = pb.distill_(copy.deepcopy(trained), data, 5)
+    assert "nll" in pb.audit(model).one_pass
+
+
+def test_draws_that_overflow_late_are_an_error(trained):
+    data = batches(24)
+    data[20] = (torch.full_like(data[20][0], 3e38), data[20][1])
+    with pytest.raises(pb.TrainingError, match="not finite"):
+        pb.distill_(copy.deepcopy(trained), data, 2)
+
+
+def test_a_head_that_cannot_learn_says_so(trained, monkeypatch):
+    from pocketbayes.distillation import teaching
+
+    def learn(numbers, *_):
+        numbers.outer_bias[-3:] += 9.0
+
+    monkeypatch.setattr(teaching, "_learn_", learn)
+    model = copy.deepcopy(trained)
+    (told,) = told_by(lambda: pb.distill_(model, batches(), 5))
+    assert "worse than it began" in told
+    assert pb.audit(model).one_pass["probs"] < 0.1

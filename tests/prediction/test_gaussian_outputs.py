@@ -1,7 +1,10 @@
 """Predictions of values from Gaussian outputs."""
 
 import torch
+from torch import nn
 
+import pocketbayes as pb
+from pocketbayes.layers import Ensemble
 from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
 from pocketbayes.prediction.scores import mixture_log_density
@@ -32,3 +35,22 @@ def test_a_temperature_widens_noise_and_outputs_alike():
     draws = draws_of_gaussian(torch.zeros(1, 1), torch.ones(1, 1), 30)
     found = summarised(LIKELIHOODS["gaussian"], draws, learned, 2.0, "probs", False, True)
     torch.testing.assert_close(found.parts.variance[0], torch.tensor([[4 * 1.25]]))
+
+
+def test_members_of_an_ensemble_stay_apart():
+    """Networks that say 5 and -5: by moments, too, nothing lies between."""
+    members = []
+    for level in (5.0, -5.0):
+        layer = nn.Linear(1, 1)
+        nn.init.zeros_(layer.weight)
+        nn.init.constant_(layer.bias, level)
+        members.append(pb.bayesianize_(layer, std_init=0.01))
+    x, y = torch.zeros(64, 1), 5 + 0.1 * torch.randn(64, 1, generator=torch.Generator())
+    for member in members:
+        pb.refresh_noise_(
+            member, [(x, y if member is members[0] else y - 10)], likelihood="gaussian"
+        )
+    model = Ensemble(members)
+    found = pb.predict(model, x[:4], estimator="moments", likelihood="gaussian")
+    inside = found.cdf(torch.full((4, 1), 2.0)) - found.cdf(torch.full((4, 1), -2.0))
+    assert inside.max() < 1e-3

@@ -222,7 +222,7 @@ def test_bad_arguments(options, message):
 
 
 def test_a_nan_is_never_the_best_and_equals_do_not_replace():
-    at, model = RunState.at_start(torch.device("cpu"), {}), network()
+    at, model = RunState.at_start(torch.device("cpu"), {}, network(), pb.MeanField()), network()
     compare_epoch(at, model, math.nan)
     assert at.best_epoch is None
     assert not has_waited(at, 1)

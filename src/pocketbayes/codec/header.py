@@ -176,13 +176,15 @@ def _is_comparison(found: Any) -> bool:
     return (
         _is_dict(found)
         and counts <= found.keys() <= counts | differences
-        and all(_is_count(found[name]) for name in counts)
-        and all(type(f) is float and math.isfinite(f) for n, f in found.items() if n not in counts)
+        and all(_is_count(found[name]) and found[name] <= _MOST_GONE for name in counts)
+        and all(type(found[n]) is float for n in found.keys() - counts)
+        and all(abs(found[n]) <= _MOST_APART for n in found.keys() - counts)
     )
 
 
 _MOST_AXIS = 3  # of the examples, in the input of a layer
 _MOST_GONE = 1 << 40
+_MOST_APART = 1e9
 
 
 def _is_place(place: Any) -> bool:

@@ -105,7 +105,9 @@ def how_predicted(report: Mapping[str, Any], options: PredictOptions) -> str:
     """The estimator, and what it ran; the points of a Gaussian are no draws of the network."""
     estimator, number = report["estimator"], report["num_samples"]
     most = "up to " if options.num_samples == "auto" else ""
-    ran = "one network, no draws" if number == 1 else f"{most}{number} draws"
+    ran = f"{most}{number} draw{'s' * (number != 1)}"
+    if estimator in ("mean", "none"):
+        ran = "one network, no draws" if number == 1 else f"{number} networks, no draws"
     ran = {"one_pass": "one pass, no draws", "moments": "moments, no draws"}.get(estimator, ran)
     return f"estimator {estimator}: {ran}"
 

@@ -97,11 +97,12 @@ def compared(
     facts = {"examples": sum(part.rows for part in parts), "draws": _DRAWS, **apart}
     varies = any(part.spread > _STILL for part in parts)
     pairs = [(part.rows, part.scores) for part in parts if part.scores is not None]
-    if len(pairs) < len(parts):
+    if not pairs:
         return Comparison(_as_json(facts), None, varies)
     one, drawn = (_averaged([(rows, both[way]) for rows, both in pairs]) for way in (0, 1))
     facts["nll"] = one["nll"] - drawn["nll"]
-    targets = torch.cat([part.target.flatten() for part in parts if part.target is not None])
+    known = [part.target for part in parts if part.scores is not None and part.target is not None]
+    targets = torch.cat([target.flatten() for target in known])
     return Comparison(_as_json(facts), _knows_targets(drawn, targets, parts[0].outcomes), varies)
 
 
@@ -140,6 +141,8 @@ def _some(model: nn.Module, loader: Iterable[Any]) -> Iterator[tuple[Inputs, Ten
     for (x, y), _ in zip(batches, range(_BATCHES), strict=False):
         taken = min(left, num_examples(x))
         target = torch.from_numpy(y) if isinstance(y, np.ndarray) and y.dtype.kind in "fiub" else y
+        if isinstance(target, Tensor) and not target.is_floating_point():
+            target = target.long()
         fits = isinstance(target, Tensor) and target.dim() > 0 and len(target) == num_examples(x)
         some = mapped(lambda tensor, taken=taken: tensor[:taken], x)  # type: ignore[misc]
         yield moved(some, device), target[:taken].to(device) if fits else None
@@ -163,7 +166,8 @@ def _part(
     )
     spread = float((draws.std(0) / (1 + draws.abs().amax(0))).max())
     outcomes = draws.shape[2] if isinstance(drawn, ClassPrediction) else 2
-    scores = None if y is None else _scores(one, drawn, y, likelihood)
+    is_measured = y is not None and (is_known or not isinstance(drawn, ValuePrediction))
+    scores = _scores(one, drawn, y, likelihood) if is_measured and y is not None else None
     return Part(num_examples(x), apart(one, drawn), spread, outcomes, scores, y)
 
 
@@ -171,8 +175,10 @@ def apart(one: Any, drawn: Any) -> dict[str, float]:
     """The mean differences of two predictions: see `compared`."""
     if isinstance(drawn, ValuePrediction):
         unit = drawn.std.mean(0)
-        mean = (one.mean - drawn.mean).abs().mean(0) / unit
-        std = (one.std - drawn.std).abs().mean(0) / unit
+        mean = (one.mean - drawn.mean).abs().mean(0)
+        std = (one.std - drawn.std).abs().mean(0)
+        varies = unit > _STILL * (1 + drawn.mean.abs().mean(0))
+        mean, std = (torch.where(varies, each / unit, 0.0) for each in (mean, std))
         return {"mean": float(mean.mean()), "std": float(std.mean())}
     each = (one.probs - drawn.probs).abs()
     is_classes = isinstance(drawn, ClassPrediction)
@@ -203,6 +209,8 @@ def _scores(
             require_labels(drawn.probs, target)
         first, second = (scored([pred], [target], likelihood) for pred in (one, drawn))
     except PocketBayesError:
+        return None
+    if not math.isfinite(second["nll"]):
         return None
     is_value = "rmse" in second
     more = {"square": second["rmse"] ** 2} if is_value else {"accuracy": second["accuracy"]}

@@ -17,6 +17,7 @@ from pocketbayes.errors import (
     require_choice,
     require_count,
     require_number,
+    warn,
 )
 from pocketbayes.layers import (
     ESTIMATORS,
@@ -43,6 +44,7 @@ from pocketbayes.prediction import full_precision
 Model = TypeVar("Model", bound=nn.Module)
 _EPOCHS, _LEAST_STEPS, _TRIES = 5, 500, 3
 _MOST_GRADIENT = 1.0
+_SLACK = 0.1  # nats by which a few steps may make a head worse
 _CAUTION = 1.02  # off the data a head is surer than draws: it divides logits by so much more
 
 
@@ -127,21 +129,26 @@ def distill_(
 
 
 def _learned(begin: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: float) -> Numbers:
-    """The numbers after learning, if they are better than at first; else anew, at a lower rate.
+    """The numbers after learning, unless they are worse than at first; then anew, more slowly.
 
     Now and then Adam throws a head so far off that it never comes back.
     """
-    at_first = _mean_loss(begin, teacher, loss)
-    for rate in (lr / 4**tries for tries in range(_TRIES)):
+    numbers, at_first = begin, _mean_loss(begin, teacher, loss)
+    rates = (lr / 4**tries for tries in range(_TRIES)) if math.isfinite(at_first) else ()
+    for rate in rates:
         numbers = Numbers(*(tensor.clone() for tensor in begin))
         _learn_(numbers, teacher, loss, epochs, rate)
-        if _mean_loss(numbers, teacher, loss) < at_first:
+        if _mean_loss(numbers, teacher, loss) <= at_first + _SLACK:
             return numbers
-    if not math.isfinite(at_first):
+    if not math.isfinite(_mean_loss(numbers, teacher, loss)):
         raise TrainingError(
             "the head is not finite: some draws of the network are NaN or infinite; look for such "
             "inputs or weights"
         )
+    warn(
+        "the one-pass head came out worse than it began, at three rates: what it began with stays, "
+        "which knows one variance for all examples. Pass more data, or a smaller lr"
+    )
     return begin
 
 

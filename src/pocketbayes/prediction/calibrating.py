@@ -36,11 +36,10 @@ from pocketbayes.prediction.calibration import (
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.evaluation import answered
 from pocketbayes.prediction.faults import require_finite
-from pocketbayes.prediction.gaussian_outputs import has_gaussian_outputs
 from pocketbayes.prediction.inputs import float_dtype, unpack
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
-from pocketbayes.prediction.predictives import PREDICTIVES, drawn
+from pocketbayes.prediction.predictives import PREDICTIVES, drawn, has_gaussian_outputs
 from pocketbayes.prediction.scoring import countable
 from pocketbayes.prediction.settling import require_fixed_draws
 
@@ -93,7 +92,8 @@ def temperature_(
             x, y = unpack(batch, "the loader", float_dtype(model))
             require_finite([*named_tensors(x), ("the target", y)], "the loader")
             draws = drawn(model, moved(x, device), num_samples, estimator)
-            learned, smooth = learned_for(model, chosen, draws), has_gaussian_outputs(estimator)
+            learned = learned_for(model, chosen, draws)
+            smooth = has_gaussian_outputs(model, estimator)
             losses = _losses(draws, y.to(device), chosen, learned, smooth)
             total = losses if total is None else total + losses
     if total is None:

@@ -10,11 +10,6 @@ _SEED = 20
 _MOST_SOBOL = torch.quasirandom.SobolEngine.MAXDIM
 
 
-def has_gaussian_outputs(estimator: str | None) -> bool:
-    """Whether this estimator's draws stand for a Gaussian, of which they have mean and variance."""
-    return estimator in (MOMENTS, ONE_PASS)
-
-
 def draws_of_gaussian(mean: Tensor, variance: Tensor, num_samples: int) -> Tensor:
     """(S, N, ...) draws mean + sqrt(variance) z, of outputs (N, C, ...) that are independent.
 

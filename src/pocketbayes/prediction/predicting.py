@@ -25,7 +25,6 @@ from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
-from pocketbayes.prediction.gaussian_outputs import has_gaussian_outputs
 from pocketbayes.prediction.inputs import (
     examples_at_once,
     float_dtype,
@@ -35,7 +34,13 @@ from pocketbayes.prediction.inputs import (
 )
 from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
-from pocketbayes.prediction.predictives import PREDICTIVES, drawn, is_drawn, predictive_of
+from pocketbayes.prediction.predictives import (
+    PREDICTIVES,
+    drawn,
+    has_gaussian_outputs,
+    is_drawn,
+    predictive_of,
+)
 from pocketbayes.prediction.settling import AUTO, require_draws, settled, until_settled
 from pocketbayes.prediction.summaries import in_order, joined, summarised
 
@@ -124,7 +129,7 @@ def predict(
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
     estimator = chosen_estimator(model, estimator, likelihood_of(model, likelihood))
-    tell = _Teller(model, likelihood, average, keep_samples, has_gaussian_outputs(estimator))
+    tell = _Teller(model, likelihood, average, keep_samples, has_gaussian_outputs(model, estimator))
     known, parts, rows = tell.known, list[Prediction](), 0
     by = predictive_of(model, estimator)
     with compiling(compile, by), drawing(model, estimator, generator):

@@ -177,14 +177,15 @@ class ValuePrediction(Prediction):
     """A prediction of numbers: the mixture over samples s of what each network says.
 
     The parts are Gaussians, Student's t, Poisson or negative binomial, by the likelihood. By the
-    law of total variance std^2 = aleatoric + epistemic = E_s Var[y | s] + Var_s E[y | s].
+    law of total variance std^2 = aleatoric + epistemic = E_s Var[y | s] + Var_s E[y | s]. By one
+    pass or moments, parts that are Gaussians hold both, around the mean.
 
     Attributes:
         mean: (N, outputs) mean of the mixture.
         std: (N, outputs) its standard deviation.
-        aleatoric: (N, outputs) mean variance of the parts: the observation noise.
+        aleatoric: (N, outputs) mean variance of a target given the network: the observation noise.
         epistemic: (N, outputs) variance of the samples' means, unbiased.
-        samples: (S, N, outputs) these means.
+        samples: (S, N, outputs) these means, of one network each.
         parts: the S distributions of each target.
     """
 

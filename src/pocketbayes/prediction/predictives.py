@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from pocketbayes.layers import ESTIMATORS, Inputs, estimator_of, has_random_weights
+from pocketbayes.layers import ESTIMATORS, Ensemble, Inputs, estimator_of, has_random_weights
 from pocketbayes.prediction.draws import draws_of, networks_to_run
 from pocketbayes.prediction.gaussian_outputs import MOMENTS, ONE_PASS
 from pocketbayes.prediction.moment_outputs import moment_draws
@@ -25,6 +25,11 @@ def is_drawn(model: nn.Module, estimator: str | None) -> bool:
     if estimator in (ONE_PASS, MOMENTS):
         return False
     return len(networks_to_run(model, 1, estimator)) < len(networks_to_run(model, 1000, estimator))
+
+
+def has_gaussian_outputs(model: nn.Module, estimator: str | None) -> bool:
+    """Whether draws stand for one Gaussian, of which they have mean and variance."""
+    return estimator in (MOMENTS, ONE_PASS) and not isinstance(model, Ensemble)
 
 
 def predictive_of(model: nn.Module, chosen: str | None) -> str:

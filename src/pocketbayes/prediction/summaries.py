@@ -28,7 +28,7 @@ def summarised(
     """The prediction of a batch, of which there are (S, N, ...) outputs.
 
     A temperature divides logits, and is the factor on the spread of values. Draws that stand for
-    Gaussian outputs leave no gaps between them: with Gaussian noise the predictive is then exact.
+    a Gaussian leave no gaps between them: with one Gaussian noise the predictive is then exact.
     """
     if isinstance(likelihood, ValueLikelihood):
         parts = likelihood.distribution(draws, learned, dim=2)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.methods import Method, VariationalMethod, averaged
+from pocketbayes.methods import Method, VariationalMethod
 
 _KL_SHARE = 0.1
 
@@ -42,31 +42,27 @@ def require_labels(method: Method, likelihood: str) -> None:
 
 def add_labels(counts: dict[int, int], target: Tensor) -> None:
     """Counts the labels of a batch; negative ones do not count."""
-    found, times = torch.unique(target[target >= 0], return_counts=True)
+    labels = target.long()
+    found, times = torch.unique(labels[labels >= 0], return_counts=True)
     for label, number in zip(found.tolist(), times.tolist(), strict=True):
         counts[label] = counts.get(label, 0) + number
 
 
 def entropy_of(counts: Mapping[int, int]) -> float:
-    """The entropy of labels in nats, which is the NLL of their frequencies."""
+    """The entropy of all labels together in nats, which is the NLL of their frequencies."""
     total = sum(counts.values())
-    return -sum(n / total * math.log(n / total) for n in counts.values())
+    return -sum(n * math.log(n / total) for n in counts.values())
 
 
-def doubt_left(
-    row: Mapping[str, float], size: int, counts: Mapping[int, int], device: torch.device
-) -> float:
+def doubt_left(row: Mapping[str, float], size: int, entropy: float) -> float:
     """(NLL + KL / (10 N)) / entropy of the labels, at most 1; 1 if there is no entropy.
 
-    The NLL alone would fall as a network learns noise by heart; its KL then grows. Every process
-    has counted its own labels; the entropy is the mean over them.
+    The NLL alone would fall as a network learns noise by heart; its KL then grows.
 
     Args:
-        row: of the epoch, with `nll` and `kl`.
+        row: of the epoch, with `nll`, for each example, and `kl`.
         size: N, the number of training examples.
-        counts: how often there is each label.
-        device: where processes meet.
+        entropy: of the labels of an example.
     """
-    entropy = averaged(torch.tensor(entropy_of(counts), device=device)).item()
     nats = row["nll"] + _KL_SHARE * row["kl"] / size
     return min(1.0, nats / entropy) if entropy > 0 else 1.0

@@ -21,7 +21,7 @@ from pocketbayes.training.best import compare_epoch, has_waited, restore_best_
 from pocketbayes.training.checkpoints import NAME, write_history
 from pocketbayes.training.composition import FitResult
 from pocketbayes.training.diagnosis import LossWatch, fault_in_batch, where_not_finite
-from pocketbayes.training.doubt import add_labels, doubt_left, follows_doubt, share_of_beta
+from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import deferred_interrupt, peak_memory
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
@@ -176,8 +176,8 @@ class Run:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.at.add(numbers, len(y))
-        if follows_doubt(method) and self.at.epoch == 0:
-            add_labels(self.at.labels, y)
+        if follows_doubt(method):
+            self.at.add_labels(y)
         self._let_method_act(progress, x, y)
 
     def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
@@ -254,8 +254,8 @@ class Run:
         row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
         row |= {"seconds": self.at.seconds}
         if follows_doubt(self.settings.method):
-            size, device = self.settings.dataset_size, self.fabric.device
-            self.at.doubt = doubt_left(row, size, self.at.labels, device)
+            row["doubt"] = self.at.doubt
+            self.at.follow_doubt(row, self.settings.dataset_size)
         if self.val_loader is not None and self.fabric.is_global_zero:
             row |= self._validation()
         if self.settings.keep_best and self.settings.compares(self.at.epoch):

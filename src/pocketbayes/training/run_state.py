@@ -1,6 +1,6 @@
 """The state of a training run, how it is stored and resumed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 from pathlib import Path
@@ -11,9 +11,16 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import TrainingError
 from pocketbayes.layers import describe, update_description
-from pocketbayes.methods import Method, VariationalMethod
+from pocketbayes.methods import Method, VariationalMethod, averaged
 from pocketbayes.training.checkpoints import load_checkpoint, save_checkpoint
-from pocketbayes.training.doubt import follows_doubt, known_doubt
+from pocketbayes.training.doubt import (
+    add_labels,
+    doubt_left,
+    entropy_of,
+    follows_doubt,
+    known_doubt,
+    share_of_beta,
+)
 from pocketbayes.training.priors import decay_std
 
 
@@ -25,8 +32,10 @@ class RunState:
         epoch, batch, step: passes, batches of this pass and optimiser steps completed.
         seconds: training time so far.
         beta, lr_scale: last values of two schedules.
-        labels, doubt: how often each class was seen in the first epoch, and what the last epoch
-            left open of them, if beta follows that; see `doubt.py`.
+        labels, labelled: how often each class was seen in the first epoch, and the examples then,
+            if beta follows doubt; see `doubt.py`.
+        entropy, doubt: that of the labels of an example, over all processes, and what the last
+            epoch left open of it.
         totals: sums over the epoch of loss, nll, KL and score, each times the batch size, and of
             that size.
         memory: what the method keeps from step to step.
@@ -43,6 +52,8 @@ class RunState:
     beta: float = 0.0
     lr_scale: float = 0.0
     labels: dict[int, int] = field(default_factory=dict)
+    labelled: int = 0
+    entropy: float | None = None
     doubt: float = 1.0
     memory: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -62,6 +73,20 @@ class RunState:
         """Counts a batch: its loss, nll, KL and score."""
         self.totals[:4] += numbers * count
         self.totals[4] += count
+
+    def add_labels(self, target: Tensor) -> None:
+        """Counts those of a batch, in the first epoch."""
+        if self.epoch == 0:
+            add_labels(self.labels, target)
+            self.labelled += len(target)
+
+    def follow_doubt(self, row: Mapping[str, float], size: int) -> None:
+        """Moves on to the doubt that the epoch of this row leaves."""
+        if self.entropy is None:
+            mine = self.totals.new_tensor([entropy_of(self.labels), self.labelled])
+            nats, examples = averaged(mine).tolist()
+            self.entropy = nats / max(examples, 1)
+        self.doubt = doubt_left(row, size, self.entropy)
 
     def averages(self, score_name: str) -> dict[str, float]:
         """Means over the epoch so far."""
@@ -138,6 +163,7 @@ def note_training(model: nn.Module, method: Method, size: int, at: RunState) -> 
     best = {} if at.best_epoch is None else {"best_epoch": at.best_epoch}
     update_description(model, training=facts | best)
     if isinstance(method, VariationalMethod) and follows_doubt(method):
-        beta = at.history[(at.best_epoch or 0) - 1]["beta"]
+        doubt = at.history[(at.best_epoch or 0) - 1]["doubt"]
+        beta = (method.beta or 0.0) * share_of_beta(method, doubt)
         decay = decay_std(replace(method, beta=beta, least_beta=None), size)
         update_description(model, beta=beta, decay_std=decay)
