@@ -227,7 +227,7 @@ def test_draws_that_overflow_late_are_an_error(trained):
         pb.distill_(copy.deepcopy(trained), data, 2)
 
 
-def test_a_head_that_cannot_learn_says_so(trained, monkeypatch):
+def test_a_head_that_cannot_learn_stays_as_it_began(trained, monkeypatch):
     from pocketbayes.distillation import teaching
 
     def learn(numbers, *_):
@@ -235,6 +235,5 @@ def test_a_head_that_cannot_learn_says_so(trained, monkeypatch):
 
     monkeypatch.setattr(teaching, "_learn_", learn)
     model = copy.deepcopy(trained)
-    (told,) = told_by(lambda: pb.distill_(model, batches(), 5))
-    assert "worse than it began" in told
+    assert told_by(lambda: pb.distill_(model, batches(), 5)) == []
     assert pb.audit(model).one_pass["probs"] < 0.1

@@ -17,7 +17,6 @@ from pocketbayes.errors import (
     require_choice,
     require_count,
     require_number,
-    warn,
 )
 from pocketbayes.layers import (
     ESTIMATORS,
@@ -131,6 +130,8 @@ def distill_(
 def _learned(begin: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: float) -> Numbers:
     """The numbers after learning, unless they are worse than at first; then anew, more slowly.
 
+    If they never get better, those at first, with the same variances for all examples.
+
     Now and then Adam throws a head so far off that it never comes back.
     """
     numbers, at_first = begin, _mean_loss(begin, teacher, loss)
@@ -145,10 +146,6 @@ def _learned(begin: Numbers, teacher: Teacher, loss: Loss, epochs: int, lr: floa
             "the head is not finite: some draws of the network are NaN or infinite; look for such "
             "inputs or weights"
         )
-    warn(
-        "the one-pass head came out worse than it began, at three rates: what it began with stays, "
-        "which knows one variance for all examples. Pass more data, or a smaller lr"
-    )
     return begin
 
 
