@@ -269,8 +269,8 @@ ONE_PASS = Page(
     "Networks were trained with draws of weights, regressions by the defaults of `fit`, then "
     "distilled by `pb.distill_`; settings of the head were chosen on training images and rows, and "
     "the seeds chose nothing. Corrupted images are six corruptions at severities 2 and 5; OOD is "
-    "SVHN for CIFAR-10, Fashion-MNIST for MNIST and MNIST for Fashion-MNIST. Of the three heads of "
-    "the ViT one failed to learn (NLL 1.35 instead of 0.96). Costs are ratios to a "
+    "SVHN for CIFAR-10, Fashion-MNIST for MNIST and MNIST for Fashion-MNIST; one of the three "
+    "heads of the ViT failed to learn (NLL 1.35 instead of 0.96). Costs are ratios to a "
     "plain pass of the same network on one thread of an ARM core, with all that `predict` does "
     "beside it.",
     (
