@@ -22,6 +22,7 @@ from pocketbayes.layers import (
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
+from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
@@ -32,7 +33,6 @@ from pocketbayes.prediction.inputs import (
     lacks_batch,
     whole_inputs,
 )
-from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
 from pocketbayes.prediction.predictives import (
     PREDICTIVES,
