@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "prediction": "layers likelihoods moments posteriors",
     "distillation": "layers likelihoods posteriors prediction",
     "training": "codec layers likelihoods methods posteriors prediction",
-    "estimators": "codec layers methods models posteriors prediction training",
+    "estimators": "codec layers likelihoods methods models posteriors prediction training",
     "compression": "layers posteriors prediction sharing sparsity",
     "report": "codec data layers methods posteriors prediction",
     "commands": "codec compression data distillation layers likelihoods methods models prediction "

@@ -2,6 +2,7 @@
 
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
+from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.doubts import why_unsure
 from pocketbayes.prediction.draws import (
     drawing,
@@ -36,6 +37,7 @@ __all__ = [
     "ValuePrediction",
     "answered",
     "calibrate_moments_",
+    "chosen_estimator",
     "conformal",
     "drawing",
     "drawn_alone",

@@ -66,4 +66,5 @@ def _has_rules(model: nn.Module) -> bool:
             mean, variance = output_moments_of(model, x)
     except Exception:
         return False
-    return variance is not None and mean.numel() == len(x)
+    fits = variance is not None and bool(variance.isfinite().all())  # 1e200 has no square
+    return fits and mean.numel() == len(x)

@@ -85,9 +85,10 @@ def predict(
             advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
             "mean" (the mean network alone), or "one_pass" (what `distill_` taught: the network
-            runs once); None: one pass if taught, else the one the model was trained with. On
-            convolutions "lrt" and "weight" are different predictives. "moments": mean and variance
-            go through the network in one pass, and the draws are those of Gaussian outputs,
+            runs once); None: one pass if taught; moments in fully connected regressions of one
+            value with Gaussian noise; else the one the model was trained with. On convolutions
+            "lrt" and "weight" are different predictives. "moments": mean and variance go through
+            the network in one pass, and the draws are those of Gaussian outputs,
             always the same; `calibrate_moments_` brings them nearer to draws of the network.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.
