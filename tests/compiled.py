@@ -5,8 +5,20 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint8
-from ctypes import c_uint32, c_void_p, create_string_buffer
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_void_p,
+    create_string_buffer,
+)
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +26,24 @@ import numpy as np
 import pytest
 
 ENGINE = Path(__file__).parents[1] / "engine"
-READER = (
-    "codings container file inflate json layout model numbers places reading runs sections sha256 "
-    "shared statistics weights"
-).split()
+READER = [
+    "codings",
+    "container",
+    "file",
+    "inflate",
+    "json",
+    "layout",
+    "model",
+    "numbers",
+    "places",
+    "reading",
+    "runs",
+    "sections",
+    "sha256",
+    "shared",
+    "statistics",
+    "weights",
+]
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
