@@ -124,10 +124,11 @@ static int exceptions(reading *r, const section *one, int type, uint8_t *data) {
     if (one->size < 8) return refuse(r, "its coded numbers are cut short");
     memcpy(sizes, one->bytes, 8);
     const uint8_t *head = one->bytes + 8;
-    if (sizes[0] > one->size - 8 || sizes[1] > one->size - 8 - sizes[0]) return refuse(r, "its coded numbers are cut short");
+    uint64_t rest = one->size - 8;
+    if (sizes[0] > rest || sizes[1] > rest - sizes[0]) return refuse(r, "its coded numbers are cut short");
     TRY(usual_of(r, one, head, head + sizes[0], type, pairs));
     TRY(runs_open(r, head + sizes[0], sizes[1], 1, &gaps));
-    TRY(runs_open(r, head + sizes[0] + sizes[1], one->size - 8 - sizes[0] - sizes[1], 0, &values));
+    TRY(runs_open(r, head + sizes[0] + sizes[1], rest - sizes[0] - sizes[1], 0, &values));
     bounds_of(type, &least, &most);
     for (const array *a = one->first; a; begin += a->size, a = a->next, pairs += 2) {
         int64_t last = -1;
@@ -180,23 +181,23 @@ static int steps(reading *r, section *one, int type, uint8_t *data, int is_follo
 }
 
 /* The means of one array: j step exp(k step'), in runs by rising k. */
-static int means(reading *r, runs *coded, const int64_t *k, uint64_t count, double step, int type, const ranges *own, uint8_t *data) {
+static int means(runs *coded, const int64_t *k, const array *a, double step, const ranges *own, uint8_t *data) {
     for (int range = 0; range < own->count; range++) {
         int64_t low = own->low[range], high = own->low[range + 1], multiple;
         uint64_t length = 0;
-        for (uint64_t i = 0; i < count; i++) length += k[i] >= low && k[i] < high;
+        for (uint64_t i = 0; i < a->size; i++) length += k[i] >= low && k[i] < high;
         TRY(runs_begin(coded, length));
         for (uint64_t i = 0; length; i++) {
             if (k[i] < low || k[i] >= high) continue;
             TRY(runs_within(coded, 1 - MOST_INTEGER, MOST_INTEGER - 1, &multiple));
-            TRY(put_real(r, data, i, type, (double)multiple * (exp_of(own, k[i]) * step)));
+            TRY(put_real(coded->r, data, i, a->type, (double)multiple * (exp_of(own, k[i]) * step)));
             length--;
         }
     }
     return 0;
 }
 
-static int relative(reading *r, const section *one, const section *logs, int type, uint8_t *data) {
+static int relative(reading *r, const section *one, const section *logs, uint8_t *data) {
     runs coded;
     const int64_t *k = logs ? logs->multiples : NULL;
     const array *a, *log = logs ? logs->first : NULL;
@@ -206,9 +207,9 @@ static int relative(reading *r, const section *one, const section *logs, int typ
     TRY(runs_open(r, one->bytes, one->size, 1, &coded));
     for (a = one->first; a; a = a->next) {
         TRY(ranges_of(r, k, a->size, logs->step, &own));
-        TRY(means(r, &coded, k, a->size, one->step, type, &own, data));
+        TRY(means(&coded, k, a, one->step, &own, data));
         k += a->size;
-        data += a->size * width_of(type);
+        data += a->size * width_of(a->type);
     }
     return runs_finish(&coded);
 }
@@ -232,7 +233,7 @@ int section_decode(reading *r, section *one, section *logs) {
         case EXCEPTIONS: TRY(exceptions(r, one, type, data)); break;
         case RISING: TRY(rising(r, one, type, data)); break;
         case STEPS: TRY(steps(r, one, type, data, logs != NULL)); break;
-        case RELATIVE: TRY(relative(r, one, logs, type, data)); break;
+        case RELATIVE: TRY(relative(r, one, logs, data)); break;
         default: TRY(half(r, one, type, data));
     }
     arena_free(&r->brief);

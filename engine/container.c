@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 3, MOST_TEXT = 16000000, MOST_ANYWAY = 1 << 16, PER_BYTE = 16, LONGEST_PROGRAM = 1 << 16, DIGITS = 64 };
+enum { VERSION = 3, DIGITS = 64, LONGEST_PROGRAM = 1 << 16 };
+enum { MOST_TEXT = 16000000, MOST_ANYWAY = 1 << 16, PER_BYTE = 16 };  /* bytes of text, also per byte of DEFLATE */
 
 /* A whole number from 0 to the size of the file. */
 static int place_of(const json *node, uint64_t size, uint64_t *place) {
@@ -147,7 +148,7 @@ static int version_check(reading *r, const json *version) {
     double number = json_number(version);
     if (json_kind(version) == JSON_WHOLE && number == VERSION) return 0;
     if (json_kind(version) == JSON_WHOLE && (number == 1 || number == 2))
-        return refuse(r, "this file has version %.0f, which only the library itself reads: load and save it there", number);
+        return refuse(r, "this file has version %.0f, which only the library itself reads: save it anew", number);
     return refuse(r, "this file has another version than %d: use a reader as new as its writer", VERSION);
 }
 

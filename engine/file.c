@@ -15,8 +15,9 @@ static section *partner_of(container *file, const section *one) {
         if (strcmp(one->first->role, pairs[k][!is_means])) continue;
         for (uint32_t i = 0; i < file->count; i++) {
             section *other = file->sections + i;
-            if (other->coding == (is_means ? STEPS : RELATIVE) && other->first->type == one->first->type
-                && !strcmp(other->first->family, one->first->family) && !strcmp(other->first->role, pairs[k][is_means])) return other;
+            const array *its = other->first;
+            if (other->coding != (is_means ? STEPS : RELATIVE) || its->type != one->first->type) continue;
+            if (!strcmp(its->family, one->first->family) && !strcmp(its->role, pairs[k][is_means])) return other;
         }
     }
     return NULL;
@@ -27,17 +28,18 @@ static int decode(reading *r, container *file) {
     for (int is_means = 0; is_means < 2; is_means++) {
         for (uint32_t k = 0; k < file->count; k++) {
             section *one = file->sections + k;
-            int has_partner = one->coding == STEPS || one->coding == RELATIVE;
-            if ((one->coding == RELATIVE) == is_means) TRY(section_decode(r, one, has_partner ? partner_of(file, one) : NULL));
+            if ((one->coding == RELATIVE) != is_means) continue;
+            TRY(section_decode(r, one, one->coding >= STEPS ? partner_of(file, one) : NULL));
         }
     }
     return 0;
 }
 
-/* A head must be there where it is spoken of, and be finite: without it the model would predict something else. */
+/* A head must be there where it is spoken of, and finite: without it the model would predict something else. */
 static int head_check(reading *r, const json *facts, const layout *all) {
     static const char *const names[] = {
-        "center", "log_scale", "inner_rows", "inner_scale", "inner_bias", "outer_rows", "outer_scale", "outer_bias", "slope",
+        "center", "log_scale", "inner_rows", "inner_scale", "inner_bias", "outer_rows", "outer_scale",
+        "outer_bias", "slope",
     };
     enum { PARTS = sizeof names / sizeof *names, BEFORE = sizeof "one_pass_" - 1 };
     size_t found = 0;
@@ -45,7 +47,8 @@ static int head_check(reading *r, const json *facts, const layout *all) {
     for (uint32_t k = 0; k < all->state_count; k++) {
         const array *a = all->state[k].arrays;
         for (size_t part = 0; part < PARTS; part++) {
-            if (strncmp(all->state[k].name, "one_pass_", BEFORE) || strcmp(all->state[k].name + BEFORE, names[part])) continue;
+            const char *name = all->state[k].name;
+            if (strncmp(name, "one_pass_", BEFORE) || strcmp(name + BEFORE, names[part])) continue;
             found++;
             for (uint64_t i = 0; i < a->size; i++) {
                 if (!is_finite(real_at(a, i))) return refuse(r, "section %.80s holds NaN or infinite numbers", a->full);
@@ -79,7 +82,8 @@ static int weights_of(reading *r, const layout *all, pocket_file *out) {
     }
     qsort(out->weights, out->count, sizeof *out->weights, by_name);
     for (uint32_t k = 1; k < out->count; k++) {
-        if (!by_name(out->weights + k - 1, out->weights + k)) return refuse(r, "%.80s is both a posterior and of the state", out->weights[k].name);
+        if (!by_name(out->weights + k - 1, out->weights + k))
+            return refuse(r, "%.80s is both a posterior and of the state", out->weights[k].name);
     }
     return 0;
 }
@@ -96,7 +100,7 @@ static int read_all(reading *r, const uint8_t *bytes, size_t size, pocket_file *
     TRY(head_check(r, file.facts, &all));
     TRY(weights_of(r, &all, out));
     out->facts = file.facts;
-    out->members = (uint32_t)all.members;
+    out->members = all.members;
     out->program = file.program;
     out->program_size = file.program_size;
     return 0;

@@ -99,7 +99,8 @@ static int stored_block(bits *b) {
 /* A match: `length` symbols from `distance` back on, which may run into themselves. */
 static int match_of(bits *b, int symbol, const code *distances) {
     static const uint16_t length_base[] = {
-        3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258,
+        3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115,
+        131, 163, 195, 227, 258,
     };
     int rank = symbol - END - 1;
     if (rank >= 29) return wrong(b);

@@ -37,16 +37,20 @@ static const family *family_called(const char *name) {
 static int word_of(reading *r, const char *word, array *a) {
     const char *colon = word ? strchr(word, ':') : NULL, *at = colon ? colon + 1 : word;
     uint64_t values = 1;
-    while (colon && a->type < TYPES
-           && !(strlen(types[a->type].name) == (size_t)(colon - word) && !strncmp(word, types[a->type].name, (size_t)(colon - word)))) a->type++;
+    size_t length = colon ? (size_t)(colon - word) : 0;
+    for (; colon && a->type < TYPES; a->type++) {
+        if (strlen(type_name(a->type)) == length && !memcmp(word, type_name(a->type), length)) break;
+    }
     if (!word || a->type == TYPES) return refuse(r, "array %.80s has no type that is read here", a->full);
     a->size = 1;
     while (*at) {
         size_t digits = strspn(at, "0123456789");
         uint64_t size = 0;
-        if (!digits || digits > LONGEST_SIZE || a->rank == MOST_AXES) return refuse(r, "array %.80s has no shape that is read here", a->full);
+        if (!digits || digits > LONGEST_SIZE || a->rank == MOST_AXES)
+            return refuse(r, "array %.80s has no shape that is read here", a->full);
         for (; digits; digits--) size = 10 * size + (uint64_t)(*at++ - '0');
-        if (size && values > MOST_VALUES / size) return refuse(r, "array %.80s has no shape that fits any memory", a->full);
+        if (size && values > MOST_VALUES / size)
+            return refuse(r, "array %.80s has no shape that fits any memory", a->full);
         values *= size ? size : 1;
         a->shape[a->rank++] = size;
         a->size *= size;
@@ -116,16 +120,20 @@ static int codebooks_of(reading *r, const json *numbers, layout *out) {
 static int posteriors_of(reading *r, const json *facts, const json *words, layout *out) {
     const json *named = json_get(facts, "posteriors"), *members = json_get(facts, "members");
     out->posterior_count = json_count(named);
-    if (json_kind(named) != JSON_OBJECT || !out->posterior_count) return refuse(r, "the description's posteriors are not an object with entries");
-    if (json_kind(members) != JSON_WHOLE || !(json_number(members) >= 1 && json_number(members) <= out->posterior_count))
+    double count = json_kind(members) == JSON_WHOLE ? json_number(members) : 0;
+    if (json_kind(named) != JSON_OBJECT || !out->posterior_count)
+        return refuse(r, "the description's posteriors are not an object with entries");
+    if (!(count >= 1 && count <= out->posterior_count))
         return refuse(r, "the description's members are not a count");
-    out->members = (uint64_t)json_number(members);
+    out->members = (uint32_t)count;
     TAKE(decoded, out->posteriors, out->posterior_count);
     for (uint32_t k = 0; k < out->posterior_count; k++) {
         const json *entry = json_at(named, k);
         const family *its = family_called(json_text(entry));
-        if (!its) return refuse(r, "section posterior/%.80s: no family is called so", json_key(entry));
-        TRY(owner_of(r, "posterior", json_key(entry), json_get(words, json_key(entry)), its, out->posteriors + k));
+        if (!its)
+            return refuse(r, "section posterior/%.80s: no family is called so", json_key(entry));
+        const char *name = json_key(entry);
+        TRY(owner_of(r, "posterior", name, json_get(words, name), its, out->posteriors + k));
     }
     if (names_in(words) != out->posterior_count) return refuse(r, "it has arrays that are not named in the description");
     return codebooks_of(r, json_get(facts, "tables"), out);

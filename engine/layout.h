@@ -29,7 +29,7 @@ typedef struct owner {             /* a posterior, a codebook or a tensor of the
 typedef struct layout {
     owner *posteriors, *tables, *state;
     uint32_t posterior_count, table_count, state_count;
-    uint64_t members;
+    uint32_t members;
 } layout;
 
 size_t width_of(int type);

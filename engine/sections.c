@@ -46,16 +46,19 @@ static int add(reading *r, owner *owners, uint32_t count, array **row, uint64_t 
 
 /* Coding and step of each section; every one has arrays, and a description. */
 static int codings_of(reading *r, container *file, const json *said) {
-    if (json_kind(said) != JSON_OBJECT || json_count(said) != file->count) return refuse(r, "its sections are not those that its arrays belong to");
+    if (json_kind(said) != JSON_OBJECT || json_count(said) != file->count)
+        return refuse(r, "its sections are not those that its arrays belong to");
     for (uint32_t k = 0; k < file->count; k++) {
         section *one = file->sections + k;
-        const json *its = json_get(said, one->name), *coding = json_get(its, "coding"), *step = json_get(its, "step");
+        const json *its = json_get(said, one->name), *step = json_get(its, "step");
+        const char *coding = json_text(json_get(its, "coding"));
         r->section = one->name;
         if (!one->first || !its) return refuse(r, "no array belongs to it, or nothing is said of it");
-        while (one->coding < CODINGS && (!json_text(coding) || strcmp(json_text(coding), codings[one->coding]))) one->coding++;
+        while (one->coding < CODINGS && (!coding || strcmp(coding, codings[one->coding]))) one->coding++;
         one->step = json_number(step);
         int has_step = json_kind(step) == JSON_REAL && one->step > 1e-9 && one->step < 1e3;
-        if (one->coding == CODINGS || json_count(its) != 1u + (step != NULL) || (json_kind(step) > JSON_NULL && !has_step))
+        int is_good = one->coding < CODINGS && json_count(its) == 1u + (step != NULL);
+        if (!is_good || (json_kind(step) > JSON_NULL && !has_step))
             return refuse(r, "its coding is none that is known here");
         if (one->coding >= STEPS && !has_step) return refuse(r, "it does not say its step");
     }

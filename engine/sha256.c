@@ -16,22 +16,24 @@ static const uint32_t K[64] = {
 static uint32_t turned(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
 /* One block of 64 bytes (section 6.2.2). */
-static void take_block(uint32_t *state, const uint8_t *b) {
+static void take_block(uint32_t *state, const uint8_t *bytes) {
     uint32_t w[64], v[8];
     for (int t = 0; t < 16; t++)
-        w[t] = (uint32_t)b[4 * t] << 24 | (uint32_t)b[4 * t + 1] << 16 | (uint32_t)b[4 * t + 2] << 8 | b[4 * t + 3];
+        w[t] = (uint32_t)bytes[4 * t] << 24 | (uint32_t)bytes[4 * t + 1] << 16 | (uint32_t)bytes[4 * t + 2] << 8
+             | bytes[4 * t + 3];
     for (int t = 16; t < 64; t++) {
         uint32_t x = w[t - 15], y = w[t - 2];
-        w[t] = w[t - 16] + w[t - 7] + (turned(x, 7) ^ turned(x, 18) ^ x >> 3) + (turned(y, 17) ^ turned(y, 19) ^ y >> 10);
+        w[t] = w[t - 16] + w[t - 7] + (turned(x, 7) ^ turned(x, 18) ^ x >> 3);
+        w[t] += turned(y, 17) ^ turned(y, 19) ^ y >> 10;
     }
     memcpy(v, state, sizeof v);
-    for (int t = 0; t < 64; t++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t one = v[7] + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + K[t] + w[t];
-        uint32_t two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[0] = one + two;
-        v[4] += one;
+    for (unsigned t = 0; t < 64; t++) {  /* a stands at -t mod 8, and the others behind it */
+        uint32_t a = v[-t & 7], b = v[(1 - t) & 7], c = v[(2 - t) & 7], *d = v + ((3 - t) & 7);
+        uint32_t e = v[(4 - t) & 7], f = v[(5 - t) & 7], g = v[(6 - t) & 7], *h = v + ((7 - t) & 7);
+        uint32_t one = *h + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & f) ^ (~e & g)) + K[t] + w[t];
+        uint32_t two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        *d += one;
+        *h = one + two;
     }
     for (int k = 0; k < 8; k++) state[k] += v[k];
 }

@@ -16,17 +16,23 @@ static int wrong(reading *r, const owner *q, const char *what) {
     return refuse(r, "section posterior/%.80s: %s", q->name, what);
 }
 
+/* Whether both are lists of so many numbers. */
+static int are_lists(const array *one, const array *other, uint64_t size) {
+    return one->rank == 1 && other->rank == 1 && one->size == size && other->size == size;
+}
+
 /* A list of at least one entry, and how it is drawn. */
 static int codebook_of(reading *r, const owner *table, values *all, pocket_weight *w) {
     const array *draw = array_of(table, "draw");
     all->mean = array_of(table, "mean");
     all->log_std = array_of(table, "log_std");
-    if (!is_real(all->mean) || all->mean->type != all->log_std->type || all->mean->rank != 1 || all->log_std->rank != 1
-        || all->mean->size != all->log_std->size || !all->mean->size || all->mean->size > INT32_MAX)
+    uint64_t size = all->mean->size;
+    if (!is_real(all->mean) || all->mean->type != all->log_std->type || !are_lists(all->mean, all->log_std, size)
+        || !size || size > INT32_MAX)
         return refuse(r, "section table/%s: a codebook is a list of at least one entry", table->name);
     if (!is_scalar(draw, INT64) || whole_at(draw, 0) < 0 || whole_at(draw, 0) > 1)
         return refuse(r, "section table/%s: draw must be 0 or 1", table->name);
-    all->entries = (uint32_t)all->mean->size;
+    all->entries = (uint32_t)size;
     w->draws_once = (int)whole_at(draw, 0);
     return 0;
 }
@@ -44,7 +50,8 @@ static int are_labels(const array *a, uint32_t entries) {
 static int look_up(reading *r, const owner *q, values *all) {
     const array *label = array_of(q, "label");
     float *stds;
-    if (label->rank != 1 || label->size != all->count || !are_labels(label, all->entries)) return wrong(r, q, "label must be an entry for each weight");
+    if (label->rank != 1 || label->size != all->count || !are_labels(label, all->entries))
+        return wrong(r, q, "label must be an entry for each weight");
     TAKE(brief, stds, all->entries);
     for (uint32_t k = 0; k < all->entries; k++) stds[k] = single_of(exp(real_at(all->log_std, k)));
     for (uint32_t k = 0; k < all->count; k++) {
@@ -59,7 +66,8 @@ static int look_up(reading *r, const owner *q, values *all) {
 /* A place of an outlier or blend, which nothing else has; its number beyond the entries. */
 static int take_place(reading *r, const owner *q, const array *places, uint64_t number, values *all, uint32_t *place) {
     int64_t found = whole_at(places, number);
-    if (found < 0 || found >= all->count || all->taken[found]) return wrong(r, q, "an outlier or blend lies outside, or is named twice");
+    if (found < 0 || found >= all->count || all->taken[found])
+        return wrong(r, q, "an outlier or blend lies outside, or is named twice");
     all->taken[found] = 1;
     all->labels[found] = all->entries + (*all->own)++;
     *place = (uint32_t)found;
@@ -67,9 +75,10 @@ static int take_place(reading *r, const owner *q, const array *places, uint64_t 
 }
 
 static int put_outliers(reading *r, const owner *q, values *all) {
-    const array *places = array_of(q, "outlier"), *mean = array_of(q, "outlier_mean"), *log_std = array_of(q, "outlier_log_std");
+    const array *places = array_of(q, "outlier"), *mean = array_of(q, "outlier_mean");
+    const array *log_std = array_of(q, "outlier_log_std");
     if (places->type != INT32 || places->rank != 1 || mean->type != all->mean->type || log_std->type != mean->type
-        || mean->rank != 1 || log_std->rank != 1 || mean->size != places->size || log_std->size != places->size)
+        || !are_lists(mean, log_std, places->size))
         return wrong(r, q, "outliers need a place, a mean and a log-std each");
     for (uint64_t k = 0; k < places->size; k++) {
         uint32_t place;
@@ -82,9 +91,10 @@ static int put_outliers(reading *r, const owner *q, values *all) {
 
 /* A mixture a N(m, v) + (1 - a) N(n, u) by its moments: a m + (1 - a) n and a v + (1 - a) u + a (1 - a) (m - n)^2. */
 static int put_blends(reading *r, const owner *q, values *all) {
-    const array *places = array_of(q, "blend"), *pair = array_of(q, "blend_label"), *share = array_of(q, "blend_share");
-    if (places->type != INT32 || places->rank != 1 || pair->rank != 2 || pair->shape[0] != places->size || pair->shape[1] != 2
-        || share->type != all->mean->type || share->rank != 1 || share->size != places->size || !are_labels(pair, all->entries))
+    const array *places = array_of(q, "blend"), *pair = array_of(q, "blend_label");
+    const array *share = array_of(q, "blend_share");
+    if (places->type != INT32 || !are_lists(places, share, places->size) || share->type != all->mean->type
+        || pair->rank != 2 || pair->shape[0] != places->size || pair->shape[1] != 2 || !are_labels(pair, all->entries))
         return wrong(r, q, "blends need a place, two labels and a share each");
     for (uint64_t k = 0; k < places->size; k++) {
         uint64_t one = (uint64_t)whole_at(pair, 2 * k), other = (uint64_t)whole_at(pair, 2 * k + 1);
@@ -100,7 +110,7 @@ static int put_blends(reading *r, const owner *q, values *all) {
 }
 
 /* Means, stds and labels in rising places. */
-static int settle(reading *r, const values *all, const places *where, pocket_weight *w) {
+static int settle(reading *r, const values *all, const support *where, pocket_weight *w) {
     float *means, *stds;
     uint32_t *labels;
     TAKE(kept, means, all->count);
@@ -122,7 +132,7 @@ static int settle(reading *r, const values *all, const places *where, pocket_wei
 /* `own_labels`: how many outliers and blends each codebook has had before. */
 int shared_weight(reading *r, const owner *q, const owner *tables, uint32_t *own_labels, pocket_weight *w) {
     values all = {0};
-    places where;
+    support where;
     TRY(prior_check(r, q));
     TRY(codebook_of(r, tables + q->codebook, &all, w));
     TRY(places_of(r, q, w, &where));

@@ -21,7 +21,7 @@ int prior_check(reading *r, const owner *q) {
 }
 
 /* The stored numbers in rising places as float32; exp of them where wanted, rounded from a double. */
-static int floats_of(reading *r, const array *a, const places *where, int is_log, const float **out) {
+static int floats_of(reading *r, const array *a, const support *where, int is_log, const float **out) {
     float *values;
     TAKE(kept, values, where->count);
     for (uint32_t k = 0; k < where->count; k++) {
@@ -35,8 +35,9 @@ static int floats_of(reading *r, const array *a, const places *where, int is_log
 /* gaussian, log_uniform, point, sparse, sparse_point: N(mean, exp(log_std)^2), or the mean. */
 static int normal_weight(reading *r, const owner *q, int is_sparse, int is_certain, pocket_weight *w) {
     const array *mean = array_of(q, "mean"), *log_std = is_certain ? mean : array_of(q, "log_std");
-    places where = {0};
-    if (!is_real(mean) || !are_alike(mean, log_std)) return wrong(r, w, "means and log-stds must agree and be real numbers");
+    support where = {0};
+    if (!is_real(mean) || !are_alike(mean, log_std))
+        return wrong(r, w, "means and log-stds must agree and be real numbers");
     TRY(is_sparse ? places_of(r, q, w, &where) : shape_from(r, mean, w));
     if (!is_sparse) where.count = w->count;
     TRY(index_of(r, &where, w));
@@ -56,7 +57,8 @@ static int layout_check(reading *r, const owner *q, pocket_weight *w) {
     if (group < 0 || group > POCKET_PER_OUTPUT || axis < 0 || axis >= (w->rank ? w->rank : 1))
         return wrong(r, w, "layout must be a granularity and an axis");
     int wide = mean->type == FLOAT64 ? FLOAT64 : FLOAT32, good = odds->type == mean->type || odds->type == wide;
-    if (group == POCKET_PER_WEIGHT || !w->rank) good = good && odds->rank == mean->rank && !memcmp(odds->shape, mean->shape, sizeof odds->shape);
+    int is_own = group == POCKET_PER_WEIGHT || !w->rank;
+    if (is_own) good = good && odds->rank == mean->rank && !memcmp(odds->shape, mean->shape, sizeof odds->shape);
     else good = good && odds->rank == 1 && odds->shape[0] == mean->shape[axis];
     if (!good) return wrong(r, w, "log_odds are not one for each inclusion variable");
     w->group = (int)group;
@@ -72,7 +74,8 @@ static int inclusion_of(reading *r, const array *odds, pocket_weight *w) {
     TAKE(brief, each, odds->size);
     for (uint64_t k = 0; k < odds->size; k++) each[k] = single_of(1 / (1 + exp(-real_at(odds, k))));
     for (int axis = w->group_axis + 1; axis < w->rank; axis++) inner *= (uint32_t)w->shape[axis];
-    for (uint32_t k = 0; k < w->count; k++) values[k] = each[w->group && w->rank ? k / inner % (uint32_t)w->shape[w->group_axis] : k];
+    for (uint32_t k = 0; k < w->count; k++)
+        values[k] = each[w->group && w->rank ? k / inner % (uint32_t)w->shape[w->group_axis] : k];
     w->inclusion = values;
     return 0;
 }
@@ -103,7 +106,7 @@ int plain_weight(reading *r, const owner *q, pocket_weight *w) {
 
 /* A tensor of the state; integers and bool, too, become float32. */
 int state_weight(reading *r, const owner *tensor, pocket_weight *w) {
-    places where = {0};
+    support where = {0};
     TRY(shape_from(r, tensor->arrays, w));
     where.count = w->count;
     w->kind = POCKET_CERTAIN;
