@@ -135,7 +135,8 @@ static int posteriors_of(reading *r, const json *facts, const json *words, layou
         const char *name = json_key(entry);
         TRY(owner_of(r, "posterior", name, json_get(words, name), its, out->posteriors + k));
     }
-    if (names_in(words) != out->posterior_count) return refuse(r, "it has arrays that are not named in the description");
+    if (names_in(words) != out->posterior_count)
+        return refuse(r, "it has arrays that are not named in the description");
     return codebooks_of(r, json_get(facts, "tables"), out);
 }
 

@@ -74,7 +74,8 @@ static int is_conformal(const json *found) {
     const json *shape = json_get(found, "shape");
     double numbers = 1;
     if (!is_object(found) || has_of(found, keys) != 5 || json_count(found) != 5 + (estimator != NULL)) return 0;
-    if ((estimator && !is_among(estimator, estimators, ALL)) || !is_positive(level) || json_number(level) >= 1) return 0;
+    if (estimator && !is_among(estimator, estimators, ALL)) return 0;
+    if (!is_positive(level) || json_number(level) >= 1) return 0;
     if (!is_count(json_get(found, "examples")) || !is_count(json_get(found, "num_samples"))) return 0;
     if (!are_all(shape, is_count)) return 0;
     for (uint32_t k = 0; k < json_count(shape); k++) numbers *= json_number(json_at(shape, k));
@@ -86,7 +87,8 @@ static int is_conformal(const json *found) {
 static int is_place(const json *place) {
     const json *axis = json_at(place, 1);
     return json_kind(place) == JSON_LIST && json_count(place) == 3 && is_text(json_at(place, 0))
-        && is_count(json_at(place, 2)) && json_kind(axis) == JSON_WHOLE && json_number(axis) >= 0 && json_number(axis) <= 3;
+        && is_count(json_at(place, 2)) && json_kind(axis) == JSON_WHOLE && json_number(axis) >= 0
+        && json_number(axis) <= 3;
 }
 
 /* [channels, sum of their squares] */
