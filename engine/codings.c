@@ -16,6 +16,7 @@ static void put_whole(uint8_t *data, uint64_t place, int type, int64_t value) {
     memcpy(data + place * width_of(type), &value, width_of(type));
 }
 
+/* A real as a float32 or float64, which must be finite. */
 static int put_real(reading *r, uint8_t *data, uint64_t place, int type, double value) {
     float single = single_of(value);
     if (!is_finite(type == FLOAT32 ? single : value)) return refuse(r, "a number does not fit its type");
@@ -24,6 +25,7 @@ static int put_real(reading *r, uint8_t *data, uint64_t place, int type, double 
     return 0;
 }
 
+/* The values as they stand. */
 static int raw(reading *r, const section *one, size_t width, uint8_t *data) {
     if (one->size != one->numbers * width) return refuse(r, "it has more or fewer bytes than its arrays take");
     memcpy(data, one->bytes, (size_t)one->size);
@@ -55,6 +57,7 @@ static int planes(reading *r, const section *one, size_t width, uint8_t *data) {
     return runs_finish(&coded);
 }
 
+/* Each array a run of integers within the bounds of their type. */
 static int integers(reading *r, const section *one, int type, uint8_t *data) {
     int64_t least, most, value;
     runs coded;
@@ -80,6 +83,7 @@ static int rise(reading *r, runs *gaps, int64_t most, int64_t *last) {
     return 0;
 }
 
+/* Each array a run of the distances between rising integers, less 1. */
 static int rising(reading *r, const section *one, int type, uint8_t *data) {
     int64_t least, most;
     runs gaps;
@@ -114,6 +118,7 @@ static int usual_of(reading *r, const section *one, const uint8_t *at, const uin
     return others > one->numbers / 2 ? refuse(r, "most of its numbers are exceptions") : 0;
 }
 
+/* The most frequent value everywhere, but for places and values of the others. */
 static int exceptions(reading *r, const section *one, int type, uint8_t *data) {
     uint32_t sizes[2];
     uint64_t count = 0, begin = 0;
@@ -197,6 +202,7 @@ static int means(runs *coded, const int64_t *k, const array *a, double step, con
     return 0;
 }
 
+/* Means as multiples of a share of their own stds, whose logs `steps` coded. */
 static int relative(reading *r, const section *one, const section *logs, uint8_t *data) {
     runs coded;
     const int64_t *k = logs ? logs->multiples : NULL;

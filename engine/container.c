@@ -15,6 +15,7 @@ static int place_of(const json *node, uint64_t size, uint64_t *place) {
     return 1;
 }
 
+/* By where a section begins; of the same place empty ones first. */
 static int by_place(const void *one, const void *other) {
     const section *a = *(const section *const *)one, *b = *(const section *const *)other;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
@@ -54,6 +55,7 @@ static int entries_of(reading *r, const json *header, const uint8_t *rest, uint6
     return end == rest + size ? 0 : refuse(r, "not a safetensors file, or cut short");
 }
 
+/* Whether every section is a row of as many bytes as it has. */
 static int rows_check(reading *r, const json *header, const container *file) {
     for (uint32_t k = 0; k < file->count; k++) {
         const json *entry = json_get(header, file->sections[k].name), *shape = json_get(entry, "shape");
@@ -144,6 +146,7 @@ static int join_facts(reading *r, const json *first, container *file) {
     return json_merged(r, first, more, &file->facts);
 }
 
+/* Version 3, or plain words. */
 static int version_check(reading *r, const json *version) {
     double number = json_number(version);
     if (json_kind(version) == JSON_WHOLE && number == VERSION) return 0;
@@ -165,6 +168,7 @@ static int program_of(reading *r, container *file) {
     return 0;
 }
 
+/* Header, checksum, version, description and program, in the order in which they can be believed. */
 int container_read(reading *r, const uint8_t *bytes, size_t size, container *out) {
     uint64_t head = 0;
     const json *header, *facts;

@@ -59,6 +59,7 @@ static int head_check(reading *r, const json *facts, const layout *all) {
     return 0;
 }
 
+/* By the bytes of names. */
 static int by_name(const void *one, const void *other) {
     return strcmp(((const pocket_weight *)one)->name, ((const pocket_weight *)other)->name);
 }
@@ -88,6 +89,7 @@ static int weights_of(reading *r, const layout *all, pocket_file *out) {
     return 0;
 }
 
+/* All steps, each on what the one before has checked. */
 static int read_all(reading *r, const uint8_t *bytes, size_t size, pocket_file *out) {
     container file = {0};
     layout all = {0};
@@ -106,6 +108,7 @@ static int read_all(reading *r, const uint8_t *bytes, size_t size, pocket_file *
     return 0;
 }
 
+/* Reads into three arenas with one bound; two of them end here. */
 int pocket_read(const uint8_t *bytes, size_t size, pocket_file *out, char *error) {
     uint64_t room = (uint64_t)GROWTH * size > LEAST_ROOM ? (uint64_t)GROWTH * size : LEAST_ROOM;
     reading r = {{0}, {0}, {0}, ON_THE_WAY * room, NULL, error};
@@ -123,6 +126,7 @@ int pocket_read(const uint8_t *bytes, size_t size, pocket_file *out, char *error
     return failed;
 }
 
+/* Gives back all that was read. */
 void pocket_free(pocket_file *file) {
     blocks_free(file->arena);
     memset(file, 0, sizeof *file);

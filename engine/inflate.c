@@ -18,6 +18,7 @@ typedef struct code {          /* a canonical prefix code */
     uint16_t symbol[LITERALS];         /* by length, then by number */
 } code;
 
+/* What is said of any fault in the bytes. */
 static int wrong(bits *b) { return refuse(b->r, "it is not DEFLATE, or cut short"); }
 
 /* The next bits, the lowest first; none are left: 0, and a fault. */
@@ -82,6 +83,7 @@ static int room_for(bits *b, size_t count) {
     return 0;
 }
 
+/* Bytes as they stand, behind their number and its complement (section 3.2.4). */
 static int stored_block(bits *b) {
     b->held = 0;
     b->count = 0;
@@ -117,6 +119,7 @@ static int match_of(bits *b, int symbol, const code *distances) {
     return 0;
 }
 
+/* Bytes and matches up to the end of the block. */
 static int coded_block(bits *b, const code *literals, const code *distances) {
     for (;;) {
         int symbol = symbol_of(b, literals);
@@ -131,6 +134,7 @@ static int coded_block(bits *b, const code *literals, const code *distances) {
     }
 }
 
+/* A block with the codes of section 3.2.6. */
 static int fixed_block(bits *b) {
     uint8_t lengths[LITERALS];
     code literals, distances;
@@ -167,6 +171,7 @@ static int is_good(const code *made, int left) {
     return left == 0 || (left > 0 && (symbols == 0 || (symbols == 1 && made->count[1] == 1)));
 }
 
+/* A block behind its own two codes (section 3.2.7). */
 static int dynamic_block(bits *b) {
     static const uint8_t order[] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
     uint8_t lengths[LITERALS + DISTANCES] = {0};
@@ -182,6 +187,7 @@ static int dynamic_block(bits *b) {
     return coded_block(b, &literals, &distances);
 }
 
+/* Block by block; nothing may be left behind the last. */
 int inflated(reading *r, const uint8_t *bytes, size_t size, size_t most, const uint8_t **text, size_t *length) {
     bits b = {0};
     uint32_t last = 0;

@@ -23,8 +23,10 @@ typedef struct parser {
 
 static int value_of(parser *p, json *node);
 
+/* What is said of any fault in the text. */
 static int wrong(parser *p) { return refuse(p->r, "the description is not JSON"); }
 
+/* Steps over what JSON calls white space. */
 static void skip_space(parser *p) {
     while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r')) p->at++;
 }
@@ -99,6 +101,7 @@ static int text_of(parser *p, const char **text) {
     return 0;
 }
 
+/* Steps over digits; how many there were. */
 static int digits(parser *p) {
     const uint8_t *begin = p->at;
     while (p->at < p->end && *p->at >= '0' && *p->at <= '9') p->at++;
@@ -117,6 +120,7 @@ static int double_of(parser *p, const uint8_t *begin, double *number) {
     return 0;
 }
 
+/* A whole number, or one with a point or an exponent. */
 static int number_of(parser *p, json *node) {
     const uint8_t *begin = p->at;
     node->kind = JSON_WHOLE;
@@ -137,6 +141,7 @@ static int number_of(parser *p, json *node) {
     return double_of(p, begin, &node->is.number);
 }
 
+/* By the bytes of keys, of equal ones in the order of the text. */
 static int by_key(const void *one, const void *other) {
     const json *a = *(const json *const *)one, *b = *(const json *const *)other;
     int order = strcmp(a->key, b->key);
@@ -155,6 +160,7 @@ static void sort_members(json *object) {
     object->count = kept;
 }
 
+/* A key and its colon. */
 static int key_of(parser *p, json *node) {
     skip_space(p);
     if (!stands(p, '"')) return wrong(p);
@@ -187,6 +193,7 @@ static int items_of(parser *p, json *node, char close) {
     return 0;
 }
 
+/* null, false, true or a number. */
 static int constant_of(parser *p, json *node) {
     static const char *const words[] = {"null", "false", "true"};
     for (int k = 0; k < 3; k++) {
@@ -200,6 +207,7 @@ static int constant_of(parser *p, json *node) {
     return number_of(p, node);
 }
 
+/* Any value; what it holds is one level deeper. */
 static int value_of(parser *p, json *node) {
     skip_space(p);
     int is_object = stands(p, '{');
@@ -215,6 +223,7 @@ static int value_of(parser *p, json *node) {
     return text_of(p, &node->is.text);
 }
 
+/* One value, and nothing behind it. */
 int json_read(reading *r, const uint8_t *text, size_t size, const json **out) {
     parser p = {r, text, text + size, 0};
     json *root;

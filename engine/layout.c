@@ -26,6 +26,7 @@ enum { LONGEST_SIZE = 17 };
 size_t width_of(int type) { return types[type].width; }
 const char *type_name(int type) { return types[type].name; }
 
+/* A family of the closed table; NULL: no such one. */
 static const family *family_called(const char *name) {
     for (size_t k = 0; name && k < sizeof families / sizeof *families; k++) {
         if (!strcmp(name, families[k].name)) return families + k;
@@ -60,6 +61,7 @@ static int word_of(reading *r, const char *word, array *a) {
     return 0;
 }
 
+/* Two or three words with slashes in between; NULL: no memory. */
 char *joined(reading *r, const char *one, const char *two, const char *three) {
     size_t size = strlen(one) + strlen(two) + strlen(three) + 3;
     char *text = arena_take(&r->decoded, size, 1);
@@ -117,6 +119,7 @@ static int codebooks_of(reading *r, const json *numbers, layout *out) {
     return shared == most ? 0 : refuse(r, "the description's tables are not one for each shared tensor");
 }
 
+/* Posteriors by rising names, with all arrays of their families; number of members. */
 static int posteriors_of(reading *r, const json *facts, const json *words, layout *out) {
     const json *named = json_get(facts, "posteriors"), *members = json_get(facts, "members");
     out->posterior_count = json_count(named);
@@ -140,6 +143,7 @@ static int posteriors_of(reading *r, const json *facts, const json *words, layou
     return codebooks_of(r, json_get(facts, "tables"), out);
 }
 
+/* The codebooks, whose names are 0, 1, 2, ... */
 static int tables_of(reading *r, const json *words, layout *out) {
     TAKE(decoded, out->tables, out->table_count);
     for (uint32_t k = 0; k < out->table_count; k++) {
@@ -151,6 +155,7 @@ static int tables_of(reading *r, const json *words, layout *out) {
     return names_in(words) == out->table_count ? 0 : refuse(r, "it has tables that nothing uses");
 }
 
+/* Every tensor of the state is one array. */
 static int state_of(reading *r, const json *words, layout *out) {
     out->state_count = json_kind(words) == JSON_OBJECT ? json_count(words) : 0;
     TAKE(decoded, out->state, out->state_count);
@@ -171,6 +176,7 @@ static int state_of(reading *r, const json *words, layout *out) {
     return 0;
 }
 
+/* All arrays of the three kinds, and none else. */
 int layout_read(reading *r, const container *file, layout *out) {
     static const char *const kinds[] = {"posterior", "table", "state"};
     const json *words = json_get(file->facts, "arrays");

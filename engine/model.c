@@ -11,6 +11,7 @@ enum { ESTIMATORS = 4, ALL = 7 };   /* the first of them train, all of them pred
 #define MOST_GONE 1099511627776.0   /* 2^40 */
 #define MOST_APART 1e9
 
+/* Kinds of values; the last three are those of the library's closed tables. */
 static int is_null(const json *node) { return json_kind(node) <= JSON_NULL; }
 
 /* Whether a text is among the first ones of these. */
@@ -49,16 +50,19 @@ static uint32_t has_of(const json *object, const char *const *keys) {
     return count;
 }
 
+/* Whether a field is good if it is there; null is there. */
 static int is_missing_or(const json *object, const char *key, int (*good)(const json *)) {
     const json *node = json_get(object, key);
     return !node || good(node);
 }
 
+/* {"name", "options"} */
 static int is_network(const json *found) {
     return is_object(found) && json_count(found) == 2 && is_text(json_get(found, "name"))
         && is_object(json_get(found, "options"));
 }
 
+/* A method, and numbers beside it; what a later version adds is passed over. */
 static int is_training(const json *found) {
     static const char *const counts[] = {"epochs", "best_epoch", "steps"}, *const words[] = {"subset", "prior_by"};
     const json *lr = json_get(found, "lr"), *range = json_get(found, "prior_std");
@@ -68,6 +72,7 @@ static int is_training(const json *found) {
     return good && (!json_get(found, "prior_by") || (json_count(range) == 2 && are_all(range, is_positive)));
 }
 
+/* A level, the examples and draws behind it, and as many thresholds as their shape has. */
 static int is_conformal(const json *found) {
     static const char *const keys[] = {"level", "threshold", "shape", "examples", "num_samples", NULL};
     const json *estimator = json_get(found, "estimator"), *level = json_get(found, "level");
@@ -99,6 +104,7 @@ static int is_gone(const json *pair) {
         && json_kind(square) == JSON_REAL && json_number(square) >= 0 && json_number(square) <= MOST_GONE;
 }
 
+/* Two counts, and differences. */
 static int is_comparison(const json *found) {
     static const char *const keys[] = {"examples", "draws", "probs", "mean", "std", "nll", NULL};
     if (!is_object(found) || has_of(found, keys) != json_count(found)) return 0;
@@ -111,6 +117,7 @@ static int is_comparison(const json *found) {
     return 1;
 }
 
+/* Places, and the draws that were learned from. */
 static int is_one_pass(const json *found) {
     static const char *const keys[] = {
         "places", "last_variance", "draws", "estimator", "gone", "likelihood", "compared", NULL,
@@ -133,15 +140,18 @@ static int may_be(const json *model, const char *key, int (*good)(const json *))
 
 static int are_names(const json *node) { return are_all(node, is_text); }
 
+/* From 10^-6 to 10^6. */
 static int is_factor(const json *node) {
     return is_positive(node) && json_number(node) >= 1e-6 && json_number(node) <= 1e6;
 }
 
+/* How the prior came about. */
 static int is_prior(const json *node) {
     static const char *const words[] = {"learned", "fixed", NULL};
     return is_among(node, words, 2);
 }
 
+/* Every field of a closed table; unknown ones are passed over. */
 int model_check(reading *r, const json *model) {
     static const struct { const char *key; int (*good)(const json *); } fields[] = {
         {"likelihood", is_likelihood}, {"estimator", is_estimator}, {"class_names", are_names},

@@ -10,8 +10,9 @@ enum { RANGES = 8, WIDEST = 1 << 16, HALVINGS = 8, TERMS = 10 };
 
 int is_finite(double value) { return fabs(value) <= DBL_MAX; }
 
+/* Rounds to nearest, beyond the largest float32 to infinity (a cast would be undefined). */
 float single_of(double value) {
-    /* from halfway between the largest float32 and the next one on */
+    /* halfway between the largest float32 and 2^128 */
     if (fabs(value) >= 340282356779733661637539395458142568448.0) return value > 0 ? INFINITY : -INFINITY;
     return (float)value;
 }
@@ -23,6 +24,7 @@ static float float_of(uint32_t bits) {
     return value;
 }
 
+/* float16: (-1)^s 2^(e - 15) (1 + d / 1024), or d 2^-24 where e = 0. */
 float half_value(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits >> 15) << 31, exponent = bits >> 10 & 31, digits = bits & 1023;
     if (exponent == 31) return float_of(sign | 0x7F800000 | digits << 13);
@@ -31,6 +33,7 @@ float half_value(uint16_t bits) {
     return sign ? -small : small;
 }
 
+/* A number of an array of integers or bool. */
 int64_t whole_at(const array *a, uint64_t place) {
     const uint8_t *at = a->data + place * width_of(a->type);
     int64_t eight;
@@ -47,6 +50,7 @@ int64_t whole_at(const array *a, uint64_t place) {
     }
 }
 
+/* A number of any array. */
 double real_at(const array *a, uint64_t place) {
     const uint8_t *at = a->data + place * width_of(a->type);
     double wide;
@@ -63,16 +67,19 @@ double real_at(const array *a, uint64_t place) {
 
 typedef struct pair { double high, low; } pair;  /* their sum, of about 106 bits (Dekker 1971) */
 
+/* a + b exactly (Knuth). */
 static pair sum(double a, double b) {
     double high = a + b, part = high - a;
     return (pair){high, (a - (high - part)) + (b - part)};
 }
 
+/* a + b within 2^-104 or so. */
 static pair add(pair a, pair b) {
     pair high = sum(a.high, b.high);
     return sum(high.high, high.low + (a.low + b.low));
 }
 
+/* a b within 2^-104 or so. */
 static pair times(pair a, pair b) {
     double high = a.high * b.high, low = fma(a.high, b.high, -high);
     return sum(high, low + (a.high * b.low + a.low * b.high));
@@ -95,6 +102,7 @@ static double exp_of_multiple(int64_t k, double step) {
     return ldexp(add((pair){1, 0}, z).high, (int)n);
 }
 
+/* From the table, where there is one. */
 double exp_of(const ranges *own, int64_t k) {
     if (!own->known) return exp_of_multiple(k, own->step);
     double *known = own->known + (k - own->low[0]);
@@ -102,6 +110,7 @@ double exp_of(const ranges *own, int64_t k) {
     return *known;
 }
 
+/* Rising. */
 static int by_size(const void *one, const void *other) {
     int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
     return (a > b) - (a < b);
@@ -126,6 +135,7 @@ static int cuts_of(reading *r, const int64_t *k, uint64_t count, int64_t width, 
     return 0;
 }
 
+/* Where the eight runs of one array of means are cut, and a table for their exponentials. */
 int ranges_of(reading *r, const int64_t *k, uint64_t count, double step, ranges *out) {
     int64_t least = k[0], most = k[0];
     for (uint64_t j = 1; j < count; j++) {

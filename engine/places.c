@@ -4,6 +4,7 @@
 
 enum { DENSE = -1, WEIGHTS, BLOCKS, CHANNELS, SWAPPED, STRUCTURES, LARGEST_BLOCK = 16, DIGIT = 1 << 16 };
 
+/* An array that its family has. */
 const array *array_of(const owner *whose, const char *role) {
     const array *a = whose->arrays;
     while (strcmp(a->role, role)) a++;

@@ -42,6 +42,7 @@ void *arena_take(arena *from, uint64_t count, size_t size) {
     return place;
 }
 
+/* Gives back a list of blocks. */
 void blocks_free(block *last) {
     while (last) {
         block *next = last->next;
@@ -57,6 +58,7 @@ void arena_free(arena *whole) {
     whole->last = NULL;
 }
 
+/* Control characters do not reach the terminal: names are anybody's. */
 int refuse(reading *r, const char *format, ...) {
     int begin = 0;
     if (r->section) begin = snprintf(r->error, LONGEST_ERROR, "section %.80s: ", r->section);
@@ -65,11 +67,12 @@ int refuse(reading *r, const char *format, ...) {
     vsnprintf(r->error + begin, (size_t)(LONGEST_ERROR - begin), format, parts);
     va_end(parts);
     for (char *c = r->error; *c; c++) {
-        if ((unsigned char)*c < 32 || *c == 127) *c = '?';  /* names are anybody's */
+        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
     }
     return 1;
 }
 
+/* What is said where an arena has no room. */
 int no_memory(reading *r) {
     return refuse(r, "it would take more memory than there is, or than a file of its size may");
 }

@@ -8,6 +8,7 @@ enum {
 };
 #define EMPTY ((uint64_t)1 << 31)
 
+/* Four bytes, little-endian. */
 static uint32_t word_at(const uint8_t *at) {
     uint32_t word;
     memcpy(&word, at, 4);
@@ -38,6 +39,7 @@ static const uint8_t *cut(const uint8_t **at, uint64_t *left, uint64_t size) {
     return here;
 }
 
+/* Lanes, words, literals and open bits, each where its size puts it. */
 int runs_open(reading *r, const uint8_t *bytes, uint64_t size, int smooth, runs *out) {
     const uint8_t *head = cut(&bytes, &size, 12);
     runs all = {0};
@@ -133,6 +135,7 @@ static int pop_block(runs *all, uint32_t count, uint32_t *fresh) {
     return 0;
 }
 
+/* A block, half as large again as the last, rounded up to a multiple of the lanes. */
 int runs_more(runs *all) {
     reading *r = all->r;
     uint64_t count = (all->step + all->lanes - 1) / all->lanes * (uint64_t)all->lanes;

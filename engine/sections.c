@@ -9,6 +9,7 @@ static const char *const codings[CODINGS] = {
 #define LEAST_ROOM ((uint64_t)1 << 30)
 enum { GROWTH = 256 };
 
+/* By full names. */
 static int by_name(const void *one, const void *other) {
     return strcmp((*(const array *const *)one)->full, (*(const array *const *)other)->full);
 }

@@ -13,6 +13,7 @@ static const uint32_t K[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
+/* ROTR of section 3.2. */
 static uint32_t turned(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
 /* One block of 64 bytes (section 6.2.2). */
@@ -38,6 +39,7 @@ static void take_block(uint32_t *state, const uint8_t *bytes) {
     for (int k = 0; k < 8; k++) state[k] += v[k];
 }
 
+/* The first hash value (section 5.3.3). */
 void sha256_begin(sha256 *digest) {
     static const uint32_t first[8] = {
         0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
@@ -46,6 +48,7 @@ void sha256_begin(sha256 *digest) {
     digest->size = 0;
 }
 
+/* Whole blocks at once; what is left of one is held. */
 void sha256_add(sha256 *digest, const uint8_t *bytes, size_t size) {
     while (size) {
         size_t held = digest->size % 64, part = size < 64 - held ? size : 64 - held;

@@ -12,6 +12,7 @@ typedef struct values {        /* of the stored numbers, in the order of the fil
     uint32_t count, *own;      /* own: the next label beyond the entries, of this codebook */
 } values;
 
+/* What is wrong with a posterior. */
 static int wrong(reading *r, const owner *q, const char *what) {
     return refuse(r, "section posterior/%.80s: %s", q->name, what);
 }
@@ -74,6 +75,7 @@ static int take_place(reading *r, const owner *q, const array *places, uint64_t 
     return 0;
 }
 
+/* Gaussians of their own. */
 static int put_outliers(reading *r, const owner *q, values *all) {
     const array *places = array_of(q, "outlier"), *mean = array_of(q, "outlier_mean");
     const array *log_std = array_of(q, "outlier_log_std");

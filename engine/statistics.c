@@ -5,6 +5,7 @@
 
 enum { TOTAL = 1 << 16, REMEMBERED = 1 << 8 };
 
+/* Rising; of `counted` by its first field. */
 static int by_value(const void *one, const void *other) {
     int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
     return (a > b) - (a < b);
@@ -17,6 +18,7 @@ static int by_count(const void *one, const void *other) {
     return (a->value > b->value) - (a->value < b->value);
 }
 
+/* How much all counts are. */
 static int64_t total_of(const statistics *seen) {
     int64_t total = 0;
     for (uint32_t k = 0; k < seen->size; k++) total += seen->known[k].count;

@@ -3,14 +3,17 @@
 #include <math.h>
 #include <string.h>
 
+/* What is wrong with a posterior. */
 static int wrong(reading *r, const pocket_weight *w, const char *what) {
     return refuse(r, "section posterior/%.80s: %s", w->name, what);
 }
 
+/* Whether two arrays have one type and shape. */
 static int are_alike(const array *one, const array *other) {
     return one->type == other->type && one->rank == other->rank && !memcmp(one->shape, other->shape, sizeof one->shape);
 }
 
+/* Whether an array is a single finite real. */
 static int is_number(const array *a) { return is_real(a) && !a->rank && is_finite(real_at(a, 0)); }
 
 /* One positive number. */
