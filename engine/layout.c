@@ -164,7 +164,7 @@ static int state_of(reading *r, const json *words, layout *out) {
         owner *made = out->state + k;
         made->name = json_key(word);
         made->codebook = -1;
-        TAKE(decoded, made->arrays, MOST_ROLES);
+        TAKE(decoded, made->arrays, 2);  /* the second is the end of the row */
         array *a = made->arrays;
         const char *slash = strrchr(made->name, '/'), *dot = strrchr(slash ? slash : made->name, '.');
         a->family = "state";

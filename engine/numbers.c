@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if FLT_EVAL_METHOD == 2 || FLT_EVAL_METHOD < 0 || defined(__FAST_MATH__)
+#error "exponentials of two doubles need every operation rounded as IEEE 754 says"
+#endif
+
 enum { RANGES = 8, WIDEST = 1 << 16, HALVINGS = 8, TERMS = 10 };
 #define MOST_LOG_STD 600.0
 

@@ -67,7 +67,6 @@ static int codings_of(reading *r, container *file, const json *said) {
     return 0;
 }
 
-
 /* All arrays in the order of their full names, each into its section; what they may take is bounded. */
 int sections_fill(reading *r, container *file, layout *all) {
     uint64_t room = GROWTH * file->size > LEAST_ROOM ? GROWTH * file->size : LEAST_ROOM, count = 0;

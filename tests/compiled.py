@@ -109,6 +109,12 @@ def compiler() -> list[str]:
     pytest.skip("no C compiler")
 
 
+def sanitised() -> list[str]:
+    """Options of a program that ends at the first thing that C does not define."""
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    return ["-O1", "-g", *(checks if compiler() == ["cc"] else [])]  # zig has no address sanitiser
+
+
 def built(target: Path, *options: str, more: tuple[Path, ...] = ()) -> Path:
     """The reader, compiled to this file with these options."""
     sources = [ENGINE / f"{name}.c" for name in READER]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from compiled import ENGINE, Engine, built
+from compiled import ENGINE, Engine, built, sanitised
 from hostile_files import accepts, flipped, known_attacks, mended, same, verdicts
 
 from pocketbayes.codec.codings import CODINGS
@@ -48,9 +48,8 @@ def engine(tmp_path_factory):
 @pytest.fixture(scope="session")
 def program(tmp_path_factory):
     """A program of its own, which ends at the first thing that C does not define."""
-    options = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     more = (Path(__file__).with_name("verdicts.c"),)
-    return built(tmp_path_factory.mktemp("c") / "verdicts", *options, more=more)
+    return built(tmp_path_factory.mktemp("c") / "verdicts", *sanitised(), more=more)
 
 
 def parts_of(data):
