@@ -1,6 +1,6 @@
 /* engine/answers.c: from draws of outputs to what a prediction holds (pocketbayes.prediction.summaries). */
 #include "inside.h"
-#include <math.h>
+#include "scalars.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +52,24 @@ static float bounded(float x, float most)
 /* All draws of one row: S numbers, `step` apart. */
 typedef struct drawn { const float *x; size_t step; int draws, is_gaussian; } drawn;
 
+/* probs += share softmax(x factor); gives the entropy of that softmax, log sum exp(t) - mean t. */
+static float add_softmax(const float *x, size_t n, size_t step, float factor, float share, float *restrict probs,
+                         float *restrict power)
+{
+    float most = x[0], sum = 0, mixed = 0;
+    for (size_t c = 1; c < n; c++)
+        most = x[c * step] > most ? x[c * step] : most;
+    for (size_t c = 0; c < n; c++)
+        power[c] = exponential((x[c * step] - most) * factor);
+    for (size_t c = 0; c < n; c++) {
+        sum += power[c];
+        mixed += power[c] * (x[c * step] - most) * factor;
+    }
+    for (size_t c = 0; c < n; c++)
+        probs[c] += power[c] * (share / sum);
+    return logf(sum) - mixed / sum;
+}
+
 /* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. */
 static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
 {
@@ -61,21 +79,10 @@ static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answ
     for (size_t p = 0; p < positions; p++) {
         double entropy = 0, inside = 0;
         size_t best = 0, to = row * positions + p;
-        for (size_t c = 0; c < classes; c++)
-            probs[c] = 0;
-        for (int s = 0; s < d.draws; s++) {
-            const float *x = d.x + (size_t)s * d.step + p;
-            float most = x[0], sum = 0;
-            for (size_t c = 1; c < classes; c++)
-                most = x[c * positions] > most ? x[c * positions] : most;
-            for (size_t c = 0; c < classes; c++)
-                sum += expf((x[c * positions] - most) / divisor);
-            for (size_t c = 0; c < classes; c++) {
-                float own = expf((x[c * positions] - most) / divisor) / sum;
-                probs[c] += own / (float)d.draws;
-                inside += (double)plogp(own) / d.draws;
-            }
-        }
+        memset(probs, 0, classes * sizeof *probs);
+        for (int i = 0; i < d.draws; i++)
+            inside += (double)add_softmax(d.x + (size_t)i * d.step + p, classes, positions, 1 / divisor, 1 / (float)d.draws,
+                                          probs, probs + classes) / d.draws;
         for (size_t c = 0; c < classes; c++) {
             entropy += (double)plogp(probs[c]);
             best = probs[c] > probs[best] ? c : best;
@@ -297,8 +304,10 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
     m->error[0] = 0;
     for (size_t first = 0; first < (size_t)rows; first += ROWS) {
         size_t block = (size_t)rows - first < ROWS ? (size_t)rows - first : ROWS;
-        if (!ask->normals && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS))
+        if (!ask->normals && m->normals_made != each && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)) {
             spread_normals(m->normals, each, (int)width);
+            m->normals_made = each;
+        }
         int draws = draw_block(m, inputs, ask, first, block, each);
         if (draws < 0)
             return 1;

@@ -1,6 +1,6 @@
 /* engine/arithmetic.c: sums, products and the larger of two, that broadcast; sums over axes. */
 #include "inside.h"
-#include "numbers.h"
+#include "scalars.h"
 #include <float.h>
 
 #define INLINE static inline __attribute__((always_inline))

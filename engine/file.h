@@ -20,7 +20,8 @@ typedef struct pocket_weight {
                                   groups); the mean and std above are then those of the slab; else NULL */
     float spike_std;           /* narrow spike: its std; else 0 */
     int kind, group, group_axis;
-    /* a shared weight (codebook): entry of each stored number, else NULL */
+    /* a shared weight (codebook): entry of each stored number, else NULL; an outlier or a blend, which
+       has a Gaussian of its own, has a number of its own beyond the entries, unique in the codebook */
     const uint32_t *label;
     int codebook;              /* number of the codebook, -1: none */
     int draws_once;            /* 1: an entry is drawn once per pass, for all its weights */

@@ -1,6 +1,6 @@
 /* engine/functions.c: what goes number by number: one formula an operation, and moments of it. */
 #include "inside.h"
-#include "numbers.h"
+#include "scalars.h"
 
 #define EACH(name, value) \
     static void each_##name(const float *x, float *y, size_t n, float a, float b) \

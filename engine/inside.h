@@ -69,6 +69,7 @@ struct pocket {
     int has_head;
     head head;
     float *draws, *normals, *row;        /* (S, ROWS, outputs) and working memory of answers */
+    int normals_made;                    /* for how many draws they are */
     size_t outputs;                      /* numbers of the output */
     void **blocks;                       /* all that was allocated */
     int block_count, block_room;

@@ -89,10 +89,20 @@ typedef struct layout {
 } layout;
 
 /* mean = (p M) scale + shift, variance = (p V + p (1 - p) M^2) scale^2 + shift of variances. */
+INLINE void settle_run(const float *restrict sum, const float *restrict spread, float *restrict y, float *restrict z, size_t step,
+                       size_t n, float p, float scale, float shift, float noise)
+{
+    float both = p * scale, own = p * scale * scale, apart = p * (1 - p) * scale * scale;
+    for (size_t c = 0; c < n; c++)
+        y[c * step] = sum[c] * both + shift;
+    for (size_t c = 0; z && c < n; c++)
+        z[c * step] = spread[c] * own + apart * sum[c] * sum[c] + noise;
+}
+
 static void settle(const run *r, const kernel *k, const layout *at, int output, size_t first, size_t count,
                    const float *sum, const float *spread)
 {
-    float p = k->gate && !r->drawn ? k->gate[output] : 1, scale = k->scale[output], square = scale * scale;
+    float p = k->gate && !r->drawn ? k->gate[output] : 1, scale = k->scale[output];
     float shift = k->shift[r->drawn ? DRAWN : MEAN][output], noise = spread ? k->shift[VARIANCE][output] : 0;
     float *y = at->out + (size_t)output * at->output, *z = spread ? at->out_variance + (size_t)output * at->output : NULL;
     for (size_t i = 0; i < count;) {
@@ -103,10 +113,10 @@ static void settle(const run *r, const kernel *k, const layout *at, int output, 
         }
         size_t n = at->width - column < count - i ? at->width - column : count - i;
         size_t to = (line * at->width + column) * at->step;
-        for (size_t c = 0; c < n; c++)
-            y[to + c * at->step] = sum[i + c] * (p * scale) + shift;
-        for (size_t c = 0; spread && c < n; c++)
-            z[to + c * at->step] = (p * spread[i + c] + p * (1 - p) * sum[i + c] * sum[i + c]) * square + noise;
+        if (at->step == 1)
+            settle_run(sum + i, spread ? spread + i : NULL, y + to, z ? z + to : NULL, 1, n, p, scale, shift, noise);
+        else
+            settle_run(sum + i, spread ? spread + i : NULL, y + to, z ? z + to : NULL, at->step, n, p, scale, shift, noise);
         i += n;
     }
 }
@@ -288,23 +298,38 @@ static uint32_t offset_in(const geometry *g, size_t k)
     return (uint32_t)(c * g->plane + phase * g->wide[0] * g->wide[1] + place);
 }
 
+/* A line of the padded input: zeros, every `stride`-th number from `first` on, zeros. */
+static void padded_line(const float *x, size_t side, size_t first, size_t stride, size_t padding, size_t wide, size_t lanes,
+                        float *to)
+{
+    size_t begin = first >= padding ? 0 : (padding - first + stride - 1) / stride, end = begin;
+    if (side + padding > first)
+        end = (side + padding - first + stride - 1) / stride;
+    end = end < wide ? end : wide;
+    begin = begin < end ? begin : end;
+    memset(to, 0, begin * lanes * sizeof *to);
+    if (stride == 1)
+        memcpy(to + begin * lanes, x + (begin + first - padding) * lanes, (end - begin) * lanes * sizeof *to);
+    else
+        for (size_t j = begin; j < end; j++)
+            for (size_t l = 0; l < lanes; l++)
+                to[j * lanes + l] = x[(j * stride + first - padding) * lanes + l];
+    memset(to + end * lanes, 0, (wide - end) * lanes * sizeof *to);
+}
+
 static const float *padded(const geometry *g, const float *x, float *wide, size_t lanes)
 {
     float *to = wide;
     for (size_t c = 0; c < g->channels; c++, x += g->side[0] * g->side[1] * lanes)
         for (size_t py = 0; py < g->phases[0]; py++)
             for (size_t px = 0; px < g->phases[1]; px++)
-                for (size_t i = 0; i < g->wide[0]; i++) {
-                    size_t row = i * g->stride[0] + py - g->padding[0];
-                    for (size_t j = 0; j < g->wide[1]; j++, to += lanes) {
-                        size_t column = j * g->stride[1] + px - g->padding[1];
-                        if (row >= g->side[0] || column >= g->side[1])  /* below 0, too: they wrap */
-                            memset(to, 0, lanes * sizeof *to);
-                        else if (lanes == 1)
-                            *to = x[row * g->side[1] + column];
-                        else
-                            memcpy(to, x + (row * g->side[1] + column) * lanes, lanes * sizeof *to);
-                    }
+                for (size_t i = 0; i < g->wide[0]; i++, to += g->wide[1] * lanes) {
+                    size_t row = i * g->stride[0] + py - g->padding[0];   /* below 0 it wraps, and is large */
+                    if (row >= g->side[0])
+                        memset(to, 0, g->wide[1] * lanes * sizeof *to);
+                    else
+                        padded_line(x + row * g->side[1] * lanes, g->side[1], px, g->stride[1], g->padding[1], g->wide[1],
+                                    lanes, to);
                 }
     return wide;
 }

@@ -1,6 +1,6 @@
 /* engine/norms.c: norms and softmax; statistics are those of a mean draw, and noise moves them, too. */
 #include "inside.h"
-#include "numbers.h"
+#include "scalars.h"
 
 /* What a norm multiplies with and adds behind it, each with a variance or none. */
 typedef struct affine { const float *w, *wv, *b, *bv; } affine;

@@ -195,7 +195,7 @@ static size_t own_memory(const pocket *m, const operation *op)
     case 24:
         for (int i = 0; i < op->l[0].count; i++)
             found *= (size_t)op->l[0].at[i];
-        return 2 * found;
+        return 2 * found * ROWS;
     case 27: case 28: return x->size;
     case 29: return 2 * x->size;
     default: return 0;
@@ -276,7 +276,7 @@ static int make_arena(pocket *m)
             scratch = a > scratch ? a : scratch;
             own = b > own ? b : own;
         }
-        m->is_small = largest <= MOST_SMALL && scratch <= 6 * MOST_SMALL && own <= 4 * MOST_SMALL;
+        m->is_small = largest <= MOST_SMALL && scratch <= 6 * MOST_SMALL && own <= 8 * MOST_SMALL;
         size_t lanes = m->is_small ? ROWS : 1, size = lay_out(m, root, last, list, lanes);
         for (int i = 0; i < m->program.buffers; i++) {
             m->slots[i].mean = m->slots[root[i]].mean;

@@ -1,6 +1,6 @@
 /* engine/sequences.c: products of matrices, attention, recurrences. */
 #include "inside.h"
-#include "numbers.h"
+#include "scalars.h"
 
 /* c (+)= scale a b of (L, E) and (E, S) for each lane; roots and squares of what is read, as asked. */
 typedef struct factor { const float *x; int how; } factor;   /* how: as it is, squared, its root */

@@ -1,6 +1,6 @@
 /* engine/windows.c: poolings. */
 #include "inside.h"
-#include "numbers.h"
+#include "scalars.h"
 
 /* A window over the last two axes: where it begins and ends inside of the input, for both axes. */
 typedef struct pool {
@@ -56,35 +56,58 @@ static unsigned last_axes(const run *r, const operation *op, int axes)
     return ((1u << axes) - 1) << (slot_of(r, op->x[0])->shape.rank - axes);
 }
 
-/* Where noise is common the winner of the means; else half against half of a window, padding far below. */
+/* Half against half of a window, SIDE windows side by side; the last waits if there is one too many. */
+enum { SIDE = ROWS };
+static void tournament(float *restrict m, float *restrict s, size_t n)
+{
+    for (size_t left = n; left > 1; left = (left + 1) / 2) {
+        size_t half = left / 2 * SIDE;
+        for (size_t i = 0; i < half; i++) {
+            float mean, variance;
+            larger_moments(m[i], s[i], m[i + half], s[i + half], &mean, &variance);
+            m[i] = mean, s[i] = variance;
+        }
+        if (left % 2) {
+            memcpy(m + half, m + (left - 1) * SIDE, SIDE * sizeof *m);
+            memcpy(s + half, s + (left - 1) * SIDE, SIDE * sizeof *s);
+        }
+    }
+}
+
+/* The numbers of window c, padding far below; where noise is common the winner of the means comes first. */
+static void gather(const pool *p, const float *x, const float *v, size_t c, size_t lanes, int common, float *m, float *s)
+{
+    size_t l = c % lanes, j = c / lanes % p->out[1], i = c / lanes / p->out[1] % p->out[0];
+    size_t plane = c / lanes / p->out[1] / p->out[0] * p->side[0] * p->side[1];
+    for (size_t k = 0; k < p->kernel[0] * p->kernel[1]; k++) {
+        size_t row = i * p->stride[0] + k / p->kernel[1] * p->dilation[0] - p->padding[0];
+        size_t column = j * p->stride[1] + k % p->kernel[1] * p->dilation[1] - p->padding[1];
+        int inside = row < p->side[0] && column < p->side[1];
+        float mean = inside ? x[(plane + row * p->side[1] + column) * lanes + l] : -1e15f;
+        float variance = inside ? v[(plane + row * p->side[1] + column) * lanes + l] : 0;
+        if (!common || k == 0 || mean > m[0]) {
+            size_t to = common ? 0 : k * SIDE;
+            m[to] = mean, s[to] = variance;
+        }
+    }
+}
+
 void moments_max_pool(run *r, const operation *op)
 {
     pool p = pool_of(r, op);
-    size_t lanes = r->lanes, n = p.kernel[0] * p.kernel[1];
+    size_t n = p.kernel[0] * p.kernel[1], total = count_at(r, op->result);
     unsigned last = last_axes(r, op, op->l[0].count);
     int common = (slot_of(r, op->x[0])->common & last) == last;
     const float *x = mean_of(r, op->x[0]), *v = variance_of(r, op->x[0]);
-    float *y = mean_of(r, op->result), *yv = variance_of(r, op->result), *m = own_of(r), *s = m + n;
-    for (size_t c = 0; c < p.planes * p.out[0] * p.out[1] * lanes; c++) {
-        size_t l = c % lanes, j = c / lanes % p.out[1], i = c / lanes / p.out[1] % p.out[0];
-        size_t plane = c / lanes / p.out[1] / p.out[0] * p.side[0] * p.side[1], best = 0;
-        for (size_t k = 0; k < n; k++) {
-            size_t row = i * p.stride[0] + k / p.kernel[1] * p.dilation[0] - p.padding[0];
-            size_t column = j * p.stride[1] + k % p.kernel[1] * p.dilation[1] - p.padding[1];
-            int inside = row < p.side[0] && column < p.side[1];
-            m[k] = inside ? x[(plane + row * p.side[1] + column) * lanes + l] : -1e15f;
-            s[k] = inside ? v[(plane + row * p.side[1] + column) * lanes + l] : 0;
-            best = m[k] > m[best] ? k : best;
-        }
-        for (size_t left = n; !common && left > 1; left = (left + 1) / 2) {
-            size_t half = left / 2;
-            for (size_t k = 0; k < half; k++)
-                larger_moments(m[k], s[k], m[k + half], s[k + half], &m[k], &s[k]);
-            if (left % 2)
-                m[half] = m[left - 1], s[half] = s[left - 1];
-        }
-        y[c] = m[common ? best : 0];
-        yv[c] = s[common ? best : 0];
+    float *y = mean_of(r, op->result), *yv = variance_of(r, op->result), *m = own_of(r), *s = m + n * SIDE;
+    for (size_t c = 0; c < total; c += SIDE) {
+        size_t count = total - c < SIDE ? total - c : SIDE;
+        for (size_t t = 0; t < count; t++)
+            gather(&p, x, v, c + t, r->lanes, common, m + t, s + t);
+        if (!common)
+            tournament(m, s, n);
+        memcpy(y + c, m, count * sizeof *y);
+        memcpy(yv + c, s, count * sizeof *yv);
     }
 }
 

@@ -171,8 +171,14 @@ class Engine:
         rank = self.library.pocket_shape(ct.c_void_p(self.handle), number, sides)
         return tuple(sides[:rank])
 
-    def predict(self, *inputs, estimator="mean", draws=1, seed=0, level=0.9, normals=None, wanted=None):
+    def predict(self, *inputs, **asked):
         """All answers, or those of some names, as arrays by their names."""
+        call = self.caller(*inputs, **asked)
+        call()
+        return call.answers
+
+    def caller(self, *inputs, estimator="mean", draws=1, seed=0, level=0.9, normals=None, wanted=None):
+        """A call of the engine with all that it needs, which makes `answers`."""
         kept, rows, shape = [], len(inputs[0]), self.shape()
         given = (_FLOATS * len(inputs))(*(floats(x, kept) for x in inputs))
         ask = CAsk(ESTIMATORS[estimator], draws, seed, level)
@@ -180,14 +186,16 @@ class Engine:
             ask.normals = floats(normals, kept)
         made, answer = {}, CAnswer()
         for name in wanted or ANSWERS[:7]:
-            kind = np.int32 if name == "label" else np.float32
-            made[name] = np.zeros((rows, *shape), kind)
+            made[name] = np.zeros((rows, *shape), np.int32 if name == "label" else np.float32)
             setattr(answer, name, made[name].ctypes.data)
-        if self.library.pocket_predict(
-            ct.c_void_p(self.handle), given, rows, ct.byref(ask), ct.byref(answer)
-        ):
-            raise EngineError(self.library.pocket_error(self.handle).decode())
-        return made
+        handle, refs = ct.c_void_p(self.handle), (ct.byref(ask), ct.byref(answer))
+
+        def call():
+            if self.library.pocket_predict(handle, given, rows, *refs):
+                raise EngineError(self.library.pocket_error(self.handle).decode())
+
+        call.answers, call.kept = made, kept
+        return call
 
 
 def engine_of(library, model, program, likelihood=None, **options):

@@ -91,9 +91,10 @@ def test_one_pass_of_the_golden_head(library):
 
 def test_one_pass_of_a_convolutional_network(library):
     torch.manual_seed(0)
-    model = pb.bayesianize_(Residual(), std_init=0.05)
-    x = torch.randn(32, 2, 8, 8)
-    pb.distill_(model, [(x, torch.randint(3, (32,)))], epochs=2)
+    x, y = torch.randn(32, 2, 8, 8), torch.randint(3, (32,))
+    quiet = {"epochs": 1, "progress": False, "likelihood": "categorical", "device": "cpu"}
+    model = pb.fit(pb.bayesianize_(Residual(), std_init=0.05), [(x, y)], pb.MeanField(), **quiet).model
+    pb.distill_(model, [(x, y)], epochs=2)
     model.eval()
     engine = opened(library, model, x)
     assert_same_classes(told(engine, x, "one_pass", 3), pb.predict(model, x, DRAWS, estimator="one_pass"))
@@ -147,7 +148,7 @@ def test_an_engine_without_normals_has_its_own(library):
     model, x = classifier(0.5).eval(), torch.randn(5, 4)
     found = opened(library, model, x).predict(x.numpy(), estimator="moments", draws=100)
     pred = pb.predict(model, x, 3000, estimator="moments", likelihood="categorical")
-    np.testing.assert_allclose(found["probs"], pred.probs, atol=0.01)
+    np.testing.assert_allclose(found["probs"], pred.probs, atol=0.02)
     exact = told(opened(library, model, x), x, "moments", 3)
     np.testing.assert_allclose(found["outputs"], exact["outputs"], atol=1e-5)
     np.testing.assert_allclose(found["variances"], exact["variances"], rtol=1e-4)

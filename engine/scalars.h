@@ -1,6 +1,6 @@
-/* engine/numbers.h: functions of one number that a compiler can put side by side. */
-#ifndef POCKET_NUMBERS_H
-#define POCKET_NUMBERS_H
+/* engine/scalars.h: functions of one number that a compiler can put side by side. */
+#ifndef POCKET_SCALARS_H
+#define POCKET_SCALARS_H
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
