@@ -39,7 +39,9 @@ def network(name: str) -> nn.Module:
     return build_network(name, input_shape=SHAPES.get(name, (3, 32, 32)), num_outputs=10, **options)
 
 
-def engine_for(library: object, net: nn.Module, x: Tensor, density: float) -> tuple[Engine, nn.Module]:
+def engine_for(
+    library: object, net: nn.Module, x: Tensor, density: float
+) -> tuple[Engine, nn.Module]:
     """The network with random weights of this density in both, and its Bayesian program."""
     made, kept, weights = np.random.default_rng(0), [], []
     model = pb.bayesianize_(net, std_init=0.01)
@@ -50,7 +52,9 @@ def engine_for(library: object, net: nn.Module, x: Tensor, density: float) -> tu
         index = np.flatnonzero(made.random(mean.size) < density)
         index = None if density == 1 or mean.ndim < 2 else index.astype(np.uint32)
         numbers = mean.ravel() if index is None else mean.ravel()[index]
-        weights.append(described(name, mean.shape, numbers, kept, np.full(len(numbers), 0.01), index))
+        weights.append(
+            described(name, mean.shape, numbers, kept, np.full(len(numbers), 0.01), index)
+        )
         means = np.zeros(mean.size, np.float32)
         means[slice(None) if index is None else index] = numbers
         q.mean.data.copy_(torch.from_numpy(means.reshape(mean.shape)))
@@ -60,8 +64,10 @@ def engine_for(library: object, net: nn.Module, x: Tensor, density: float) -> tu
     return Engine(library, file_of(weights, encoded(program)), kept, facts, 30), model
 
 
-def ratio(work: Callable[[], object], plain: Callable[[], object], budget: float) -> tuple[float, float]:
-    """Medians of seconds of `work` over those of `plain`, taking turns, and of seconds of `plain`."""
+def ratio(
+    work: Callable[[], object], plain: Callable[[], object], budget: float
+) -> tuple[float, float]:
+    """Medians of seconds of `work` over those of `plain`, in turns, and of these."""
     work(), plain()
     found, base, end = list[float](), list[float](), time.perf_counter() + budget
     while len(found) < 5 or time.perf_counter() < end:
@@ -99,19 +105,25 @@ def main() -> None:
             if density < 1 and name == "mlp":
                 continue
             plain, shape = network(name).eval(), SHAPES.get(name, (3, 32, 32))
-            engine, model = engine_for(library, network(name).eval(), torch.randn(1, *shape), density)
+            engine, model = engine_for(
+                library, network(name).eval(), torch.randn(1, *shape), density
+            )
             for batch in a.batches:
                 x = torch.randn(batch, *shape)
                 found = engine.predict(x.numpy(), wanted=["outputs"])["outputs"]
-                expected = pb.predict(model, x, estimator="mean", likelihood="categorical", single=False)
+                expected = pb.predict(
+                    model, x, estimator="mean", likelihood="categorical", single=False
+                )
                 probs = torch.from_numpy(found).softmax(1)
                 assert float((probs - expected.probs).abs().max()) < 1e-4
                 for estimator in a.estimators:
                     draws = 30 if estimator == "moments" else 1
                     work = engine.caller(x.numpy(), estimator=estimator, draws=draws)
                     value, base = ratio(work, partial(passed, plain, x), a.budget)
-                    append_result("runtime", network=name, density=density, batch=batch, estimator=estimator,
-                                  ratio=value, plain_ms=1e3 * base)  # fmt: skip
+                    row = {"network": name, "density": density, "batch": batch}
+                    append_result(
+                        "runtime", **row, estimator=estimator, ratio=value, plain_ms=1e3 * base
+                    )
 
 
 if __name__ == "__main__":

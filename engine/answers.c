@@ -227,13 +227,13 @@ static void keep_gaussian(const run *r, const pocket_ask *ask, size_t rows, size
     }
     factor = factor > 0 ? factor : 1;
     z = z ? z : m->normals;
-    for (int s = 0; s < draws; s++)
-        for (size_t l = 0; l < r->lanes && l < rows; l++)
-            for (size_t i = 0; i < n; i++) {
-                float std = variance ? sqrtf(variance[i * r->lanes + l] * factor) : 0;
-                float unit = z[(size_t)s * width + i / (n / width)];
-                m->draws[((size_t)(first + s) * ROWS + row + l) * n + i] = mean[i * r->lanes + l] + (std > 0 ? std * unit : 0);
-            }
+    for (size_t l = 0; l < r->lanes && l < rows; l++)
+        for (size_t i = 0; i < n; i++) {
+            float from = mean[i * r->lanes + l], std = variance ? sqrtf(variance[i * r->lanes + l] * factor) : 0;
+            float *to = m->draws + ((size_t)first * ROWS + row + l) * n + i;
+            for (int s = 0; s < draws; s++, to += ROWS * n)
+                *to = from + std * z[(size_t)s * width + i / (n / width)];
+        }
 }
 
 /* One network for all rows of a block, many at once where buffers are small. */

@@ -14,7 +14,6 @@ typedef struct pocket_facts {
     int keeps_dropout;
     const char *last_layer;    /* of a head with `last_variance`: the name of its last place; else NULL */
     const float *gone;         /* of a head: two numbers for each place; NULL: an old head without */
-    int input_dims;            /* not used here */
 } pocket_facts;
 
 typedef struct pocket_options {

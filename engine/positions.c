@@ -61,20 +61,6 @@ static unsigned regrouped(const slot *x, const shape *y)
     return found;
 }
 
-/* Rows are as those of a, columns as those of b, or as what is summed over. */
-static unsigned of_matrices(const slot *a, const slot *b, int rank)
-{
-    unsigned found = 0, last = 1u << (rank - 1), before = 1u << (rank - 2), inner;
-    for (int k = 0; k < 2; k++) {
-        const slot *x = k ? b : a;
-        unsigned bits = aligned(x, rank);
-        inner = k ? before : last;
-        found |= bits & ~inner;
-        found |= bits & inner;
-    }
-    return found;
-}
-
 static unsigned after(const pocket *m, const operation *op, const slot *x, const slot *y)
 {
     unsigned found = 0, all = (1u << y->shape.rank) - 1;
@@ -91,8 +77,7 @@ static unsigned after(const pocket *m, const operation *op, const slot *x, const
             found |= (unsigned)is_random_weight(m, op->x[i]);
         return found;
     case 9: return at(m, op->x[2])->common;
-    case 10: return of_matrices(x, at(m, op->x[1]), y->shape.rank);
-    case 11: case 12: case 13: case 14: case 15: case 16:
+    case 10: case 11: case 12: case 13: case 14: case 15: case 16:
         return aligned(x, y->shape.rank) | aligned(at(m, op->x[1]), y->shape.rank);
     case 18:
         for (int i = 0; i < op->many_count; i++)
@@ -135,9 +120,10 @@ void moments_plan(pocket *m)
         y->is_random = code == 9 ? at(m, op->x[2])->is_random : any_random(m, op) || (code == 33 && m->facts.keeps_dropout);
         y->common = y->is_random ? after(m, op, x, y) : 0;
         if (code == 10 && op->x[0] == op->x[1] && y->is_random && !m->no_moments[0])
-            snprintf(m->no_moments, sizeof m->no_moments, "moments have no rule for operation %d (%s) of a random matrix and itself",
-                     i, op->row->name);
-        if ((code == 6 || (code == 9 && op->x[3] != ABSENT && at(m, op->x[3])->is_random)) && code == 6 && x->is_random)
-            snprintf(m->no_moments, sizeof m->no_moments, "moments have no rule for operation %d (embedding) of a random index", i);
+            snprintf(m->no_moments, sizeof m->no_moments,
+                     "moments have no rule for operation %d (matmul) of a random matrix and itself", i);
+        if (code == 6 && x->is_random)
+            snprintf(m->no_moments, sizeof m->no_moments,
+                     "moments have no rule for operation %d (embedding) of a random index", i);
     }
 }

@@ -21,17 +21,19 @@ static inline uint32_t to_bits(float value)
     return bits;
 }
 
-/* exp(x) = 2^n exp(r), r = x - n log 2, |r| <= log(2) / 2; relative error 2e-7. */
+/* exp(x) = 2^n exp(r), r = x - n log 2, |r| <= log(2) / 2; relative error 2e-7. Below the normal numbers
+   it is 0: others would be slow. */
 static inline float exponential(float x)
 {
+    float too_small = x < -87.0f ? 0.0f : 1.0f;
     x = x > 89.0f ? 89.0f : x;
-    x = x < -104.0f ? -104.0f : x;
+    x = x < -87.0f ? -87.0f : x;
     float shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
     int32_t whole = (int32_t)(to_bits(shifted) - 0x4b400000u), half = whole >> 1;
     float r = x - n * 0.693145752f;
     r -= n * 1.42860677e-6f;
     float p = 1.0f + r * (1.0f + r * (0.5f + r * (0.166666672f + r * (0.0416664667f + r * (0.00833337f + r * 0.00139304f)))));
-    return p * from_bits((uint32_t)(half + 127) << 23) * from_bits((uint32_t)(whole - half + 127) << 23);
+    return too_small * p * from_bits((uint32_t)(half + 127) << 23) * from_bits((uint32_t)(whole - half + 127) << 23);
 }
 
 /* P(Z > |a|) = t (b1 + t (b2 + ...)) exp(-a^2 / 2) / 2, t = 1 / (1 + p |a| / sqrt 2) (Abramowitz and

@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 import pocketbayes as pb
 from pocketbayes.codec.state import plain_state
 from pocketbayes.layers import describe, members_of
 from pocketbayes.posteriors import Shared, SpikeSlab
-from pocketbayes.programs import weight_names
 
 ENGINE = Path(__file__).parents[2] / "engine"
-FLAGS = "-std=c99 -Wall -Wextra -Wpedantic -Werror -fPIC -shared".split()
-FAST = "-O3 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math".split()
+FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
+FAST = ["-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 ESTIMATORS = {"mean": 0, "one_pass": 1, "moments": 2, "weight": 3}
 GRANULARITIES = {"weight": 0, "input": 1, "output": 2}
-NARROW = "NarrowSpike"
 _FLOATS, _WORDS = ct.POINTER(ct.c_float), ct.POINTER(ct.c_uint32)
 
 
@@ -29,7 +28,8 @@ class CWeight(ct.Structure):
         ("name", ct.c_char_p), ("rank", ct.c_int), ("shape", ct.c_int32 * 8), ("size", ct.c_uint32),
         ("count", ct.c_uint32), ("index", _WORDS), ("mean", _FLOATS), ("std", _FLOATS),
         ("inclusion", _FLOATS), ("spike_std", ct.c_float), ("kind", ct.c_int), ("group", ct.c_int),
-        ("group_axis", ct.c_int), ("label", _WORDS), ("codebook", ct.c_int), ("draws_once", ct.c_int),
+        ("group_axis", ct.c_int), ("label", _WORDS), ("codebook", ct.c_int),
+        ("draws_once", ct.c_int),
     ]  # fmt: skip
 
 
@@ -89,6 +89,12 @@ def compiled(folder, *flags):
     for name in ("pocket_close", "pocket_error", "pocket_memory"):
         getattr(made, name).argtypes = [ct.c_void_p]
     return made
+
+
+def program_in(path):
+    """The section of a file."""
+    with safe_open(path, "np") as file:
+        return file.get_tensor("program").tobytes()
 
 
 def floats(values, kept):
@@ -177,7 +183,9 @@ class Engine:
         call()
         return call.answers
 
-    def caller(self, *inputs, estimator="mean", draws=1, seed=0, level=0.9, normals=None, wanted=None):
+    def caller(
+        self, *inputs, estimator="mean", draws=1, seed=0, level=0.9, normals=None, wanted=None
+    ):
         """A call of the engine with all that it needs, which makes `answers`."""
         kept, rows, shape = [], len(inputs[0]), self.shape()
         given = (_FLOATS * len(inputs))(*(floats(x, kept) for x in inputs))
@@ -220,7 +228,9 @@ def engine_of(library, model, program, likelihood=None, **options):
             facts.last_layer = head["places"][-1][0].encode()
         if "gone" in head:
             facts.gone = floats(np.array(head["gone"]), kept)
-    return Engine(library, file_of(weights, program, len(members_of(model))), kept, facts, **options)
+    return Engine(
+        library, file_of(weights, program, len(members_of(model))), kept, facts, **options
+    )
 
 
 def engine_of_program(library, program, arrays, **options):
@@ -228,7 +238,3 @@ def engine_of_program(library, program, arrays, **options):
     kept = []
     weights = [described(f"w{i:03}", a.shape, a, kept) for i, a in arrays.items()]
     return Engine(library, file_of(weights, program), kept, **options)
-
-
-def numbered(model):
-    return weight_names([name for name, _ in pb.named_posteriors(model)], plain_state(model))

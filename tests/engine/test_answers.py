@@ -7,10 +7,9 @@ import threading
 import numpy as np
 import pytest
 import torch
-from built import EngineError, engine_of
+from built import EngineError, engine_of, program_in
 from program_models import GOLDEN, KNOWN, Attentive, Residual, Sequential1d, example, network
 from small_models import classifier, regressor
-from test_programs import program_in
 from torch import nn
 from traced import traced
 
@@ -26,7 +25,9 @@ DRAWS = 30
 
 
 def opened(library, model, x, likelihood=None, **options):
-    return engine_of(library, model, encoded(traced(members_of(model)[0], x)), likelihood, **options)
+    return engine_of(
+        library, model, encoded(traced(members_of(model)[0], x)), likelihood, **options
+    )
 
 
 def close(found, expected, atol=1e-4):
@@ -36,7 +37,9 @@ def close(found, expected, atol=1e-4):
 
 def told(engine, x, estimator, outputs, draws=DRAWS, **options):
     normals = spread_normals(draws, outputs).numpy()
-    return engine.predict(x.float().numpy(), estimator=estimator, draws=draws, normals=normals, **options)
+    return engine.predict(
+        x.float().numpy(), estimator=estimator, draws=draws, normals=normals, **options
+    )
 
 
 def assert_same_classes(found, pred, with_probs=True):
@@ -54,7 +57,12 @@ def mlp():
 @pytest.mark.parametrize("temperature", [None, 1.7])
 @pytest.mark.parametrize(
     ("net", "name"),
-    [(mlp, "plain"), (Residual, "residual"), (Attentive, "attentive"), (Sequential1d, "sequential")],
+    [
+        (mlp, "plain"),
+        (Residual, "residual"),
+        (Attentive, "attentive"),
+        (Sequential1d, "sequential"),
+    ],
 )
 def test_classes_by_mean_and_moments(library, net, name, temperature):
     torch.manual_seed(0)
@@ -66,25 +74,33 @@ def test_classes_by_mean_and_moments(library, net, name, temperature):
     assert_same_classes(told(engine, x, "moments", 3), pred)
 
 
-@pytest.mark.parametrize("method", [pb.Subspace(density=0.3), pb.SpikeSlab(), pb.SpikeSlab(granularity="output"), pb.SpikeSlab(granularity="input")],
+@pytest.mark.parametrize("method", [
+    pb.Subspace(density=0.3), pb.SpikeSlab(), pb.SpikeSlab(granularity="output"),
+    pb.SpikeSlab(granularity="input")],
                          ids=["sparse", "weight", "output", "input"])  # fmt: skip
 def test_sparse_and_spike_slab(library, method):
     torch.manual_seed(0)
     x, y = torch.randn(40, 2, 8, 8), torch.randint(3, (40,))
     quiet = {"epochs": 2, "progress": False, "likelihood": "categorical", "device": "cpu"}
     loader = [(x[:20], y[:20]), (x[20:], y[20:])]
-    net = nn.Sequential(nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
+    net = nn.Sequential(
+        nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3)
+    )
     model = pb.fit(pb.bayesianize_(net), loader, method, **quiet).model.eval()
     engine = opened(library, model, x)
     assert_same_classes(engine.predict(x.numpy()), pb.predict(model, x, estimator="mean"))
-    assert_same_classes(told(engine, x, "moments", 3), pb.predict(model, x, DRAWS, estimator="moments"))
+    assert_same_classes(
+        told(engine, x, "moments", 3), pb.predict(model, x, DRAWS, estimator="moments")
+    )
 
 
 def test_one_pass_of_the_golden_head(library):
     model = pb.load(GOLDEN / "program-head.pocket", network("head"))
     x = torch.tensor(json.loads(KNOWN.read_text())["head"]["input"])
     engine = engine_of(library, model, program_in(GOLDEN / "program-head.pocket"))
-    assert_same_classes(told(engine, x, "one_pass", 3), pb.predict(model, x, DRAWS, estimator="one_pass"))
+    assert_same_classes(
+        told(engine, x, "one_pass", 3), pb.predict(model, x, DRAWS, estimator="one_pass")
+    )
     with pytest.raises(EngineError, match="as many draws"):
         engine.predict(x.numpy(), estimator="one_pass", draws=101)
 
@@ -93,18 +109,26 @@ def test_one_pass_of_a_convolutional_network(library):
     torch.manual_seed(0)
     x, y = torch.randn(32, 2, 8, 8), torch.randint(3, (32,))
     quiet = {"epochs": 1, "progress": False, "likelihood": "categorical", "device": "cpu"}
-    model = pb.fit(pb.bayesianize_(Residual(), std_init=0.05), [(x, y)], pb.MeanField(), **quiet).model
+    model = pb.fit(
+        pb.bayesianize_(Residual(), std_init=0.05), [(x, y)], pb.MeanField(), **quiet
+    ).model
     pb.distill_(model, [(x, y)], epochs=2)
     model.eval()
     engine = opened(library, model, x)
-    assert_same_classes(told(engine, x, "one_pass", 3), pb.predict(model, x, DRAWS, estimator="one_pass"))
+    assert_same_classes(
+        told(engine, x, "one_pass", 3), pb.predict(model, x, DRAWS, estimator="one_pass")
+    )
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic", "student-t", "poisson", "negative-binomial"])
+@pytest.mark.parametrize(
+    "likelihood", ["gaussian", "heteroscedastic", "student-t", "poisson", "negative-binomial"]
+)
 @pytest.mark.parametrize("estimator", ["mean", "moments"])
 def test_values(library, likelihood, estimator):
     torch.manual_seed(0)
-    model = pb.bayesianize_(build_network("mlp", input_shape=(6,), num_outputs=4, hidden=(12,)), std_init=0.2).eval()
+    model = pb.bayesianize_(
+        build_network("mlp", input_shape=(6,), num_outputs=4, hidden=(12,)), std_init=0.2
+    ).eval()
     for name in ("noise_log_std", "noise_log_scale", "noise_log_freedom", "noise_log_dispersion"):
         add_noise_parameter(model, (4,), name)
         getattr(model, name).data.uniform_(-2, 0.5)
@@ -138,7 +162,10 @@ def test_labels_and_positions(library):
 
 
 def test_members_of_an_ensemble(library):
-    known, path = json.loads(KNOWN.read_text())["deep-ensemble"], GOLDEN / "program-deep-ensemble.pocket"
+    known, path = (
+        json.loads(KNOWN.read_text())["deep-ensemble"],
+        GOLDEN / "program-deep-ensemble.pocket",
+    )
     model, x = pb.load(path, network("deep-ensemble")), torch.tensor(known["input"])
     engine = engine_of(library, model, program_in(path))
     assert_same_classes(engine.predict(x.numpy()), pb.predict(model, x, estimator="mean"))
@@ -156,19 +183,26 @@ def test_an_engine_without_normals_has_its_own(library):
 
 def law(found, mean, variance, draws, false_alarms=1e-6):
     """Every mean of draws within its bound, all together wrong once in a million runs."""
-    bound = torch.special.ndtri(torch.tensor(1 - false_alarms / (2 * mean.numel()), dtype=torch.float64))
-    apart = np.abs(found["outputs"].reshape(mean.shape) - mean.numpy()) / np.sqrt(variance.numpy() / draws)
+    bound = torch.special.ndtri(
+        torch.tensor(1 - false_alarms / (2 * mean.numel()), dtype=torch.float64)
+    )
+    apart = np.abs(found["outputs"].reshape(mean.shape) - mean.numpy()) / np.sqrt(
+        variance.numpy() / draws
+    )
     assert apart.max() < float(bound) * 1.05 + 1e-3
 
 
 def test_draws_of_weights_are_those_of_the_law(library):
-    """A linear layer is exact: means and variances of 4,000 draws; false alarms once in a million."""
+    """A linear layer is exact: moments of 4,000 draws; false alarms once in a million."""
     draws, x = 4000, torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     model = regressor(outputs=3).eval()
     set_estimator(model, "weight")
     engine = opened(library, model, x, draws=draws)
     found = engine.predict(x.numpy(), estimator="weight", draws=draws, seed=5)
-    q, b = model.posterior("weight"), model.posterior("bias") if "bias" in model.posteriors else None
+    q, b = (
+        model.posterior("weight"),
+        model.posterior("bias") if "bias" in model.posteriors else None,
+    )
     mean, variance = (t.detach() for t in q.moments())
     bias, own = (t.detach() for t in b.moments()) if b else (model.bias.detach(), torch.zeros(3))
     exact, spread = x @ mean.T + bias, x.square() @ variance.T + own
@@ -184,7 +218,7 @@ def test_draws_of_weights_are_those_of_the_law(library):
 
 @pytest.mark.parametrize("name", ["spike-slab", "sharing", "subspace", "mc-dropout"])
 def test_draws_of_other_families(library, name):
-    """Mean probabilities of 2,000 draws here and there: 5.5 stds of their difference, each of 12."""
+    """Mean probabilities of 2,000 draws here and there: 12 within 5.5 stds of a difference."""
     known, path = json.loads(KNOWN.read_text())[name], GOLDEN / f"program-{name}.pocket"
     model, x, draws = pb.load(path, network(name)), torch.tensor(known["input"]), 2000
     engine = engine_of(library, model, program_in(path), draws=draws)
@@ -205,7 +239,10 @@ def test_draws_are_the_same_for_all_rows_and_any_number_of_them(library):
 def test_two_threads_have_a_handle_each(library):
     model, x = classifier().eval(), torch.randn(20, 4)
     engines = [opened(library, model, x) for _ in range(2)]
-    alone = [e.predict(x.numpy(), estimator="weight", draws=9, seed=i)["probs"] for i, e in enumerate(engines)]
+    alone = [
+        e.predict(x.numpy(), estimator="weight", draws=9, seed=i)["probs"]
+        for i, e in enumerate(engines)
+    ]
     found = [None, None]
 
     def work(i):

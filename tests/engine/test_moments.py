@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from built import EngineError, engine_of, engine_of_program
+from program_models import Attentive, Residual, Sequential1d, example
 from torch import nn
 from torch.nn import functional as F
 from traced import traced
@@ -17,7 +18,6 @@ from pocketbayes.models import build_network
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.moment_outputs import output_moments_of
 from pocketbayes.programs import Buffer, Input, Operation, Program, encoded
-from program_models import Attentive, Residual, Sequential1d, example
 
 
 class Every(nn.Module):
@@ -36,7 +36,11 @@ class Image(nn.Module):
 
     def __init__(self, between, outputs):
         super().__init__()
-        self.conv, self.between, self.last = nn.Conv2d(2, 6, 3, 2, 1), between, nn.Linear(outputs, 3)
+        self.conv, self.between, self.last = (
+            nn.Conv2d(2, 6, 3, 2, 1),
+            between,
+            nn.Linear(outputs, 3),
+        )
 
     def forward(self, x):
         return self.last(self.between(self.conv(x)).flatten(1))
@@ -82,7 +86,8 @@ def functions():
 def poolings():
     return [
         (nn.MaxPool2d(2), 24), (nn.MaxPool2d(3, 2, 1), 24), (nn.AvgPool2d(2), 24),
-        (nn.AvgPool2d(3, 2, 1, count_include_pad=False), 24), (nn.AvgPool2d(3, 2, ceil_mode=True), 24),
+        (nn.AvgPool2d(3, 2, 1, count_include_pad=False), 24),
+        (nn.AvgPool2d(3, 2, ceil_mode=True), 24),
         (nn.AdaptiveAvgPool2d((3, 1)), 18), (nn.AdaptiveAvgPool2d(1), 6), (nn.GroupNorm(2, 6), 96),
         (nn.Upsample(scale_factor=2), 384), (nn.Sequential(nn.Conv2d(6, 6, 3, padding=1, groups=2),
          nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 6, 3, groups=6)), 24),

@@ -7,26 +7,28 @@ import sys
 
 import numpy as np
 import pytest
-import torch
-from built import EngineError, described, engine_of, engine_of_program, file_of
+from built import EngineError, described, engine_of, engine_of_program, file_of, program_in
 from program_models import GOLDEN, KNOWN, NAMES, network
-from safetensors import safe_open
 
 import pocketbayes as pb
 from pocketbayes.errors import FormatError
-from pocketbayes.programs import Buffer, Input, Operation, Program, Weight, decoded, encoded, planned, run
+from pocketbayes.programs import (
+    Buffer,
+    Input,
+    Operation,
+    Program,
+    Weight,
+    decoded,
+    encoded,
+    planned,
+    run,
+)
 from pocketbayes.programs.operators import OPERATORS
 
 sys.path.insert(0, str(GOLDEN.parent / "programs"))
-from test_bytecode import DATA, FITTING_NOTHING, HEAD, SHAPES_OF_WEIGHTS  # noqa: E402
+from test_bytecode import DATA, FITTING_NOTHING, HEAD, SHAPES_OF_WEIGHTS
 
 B, W = Buffer, Weight
-REFUSED = ("without a head", "torch")
-
-
-def program_in(path):
-    with safe_open(path, "np") as file:
-        return file.get_tensor("program").tobytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,7 +67,8 @@ CASES = [
     op("layer_norm", X, W(0), W(1), 2, 1e-3, weights=[(6, 8), (6, 8)]),
     op("group_norm", X, W(0), None, 2, 1e-3, weights=[(4,)]),
     op("embedding", X, W(0), shape=(5,), weights=[(9, 4)], kind=1),
-    op("lstm", X, W(0), W(1), W(2), W(3), 0, shape=(5, 3), weights=[(16, 3), (16, 4), (16,), (16,)]),
+    op("lstm", X, W(0), W(1), W(2), W(3), 0, shape=(5, 3),
+       weights=[(16, 3), (16, 4), (16,), (16,)]),
     op("lstm", X, W(0), W(1), None, None, 1, shape=(5, 3), weights=[(16, 3), (16, 4)]),
     op("gru", X, W(0), W(1), W(2), W(3), 1, shape=(5, 3), weights=[(12, 3), (12, 4), (12,), (12,)]),
     op("attention", X, X, X, None, 1, 0.4),
@@ -95,7 +98,8 @@ CASES = [
     op("avg_pool", X, (3, 2), (2, 2), (1, 0), 1, 0, shape=(4, 6, 9)),
     op("avg_pool", X, (3, 3), (2, 2), (1, 1), 1, 1, shape=(4, 6, 9)),
     op("adaptive_avg_pool", X, (4, 3)),
-    *(op(n, X, a, k) for n in ("mean", "sum", "amax") for a, k in (((1, 2), 0), ((0, 2), 1), ((1,), 0))),
+    *(op(n, X, a, k) for n in ("mean", "sum", "amax")
+      for a, k in (((1, 2), 0), ((0, 2), 1), ((1,), 0))),
     *(op(n, X, a) for n in ("softmax", "log_softmax") for a in (0, 1, 2)),
     op("constant", (2, 3), (1.0, 2.0, 3.0, 4.0, 5.0, 6.5)),
     op("dropout", X, 0.3, 0),
@@ -150,7 +154,9 @@ def verdicts(library, data, shapes):
     kept = []
     weights = [described(f"w{i:02}", s, np.zeros(1), kept) for i, s in enumerate(shapes)]
     file, error = file_of(weights, bytes(data)), ct.create_string_buffer(256)
-    refused = library.pocket_check(bytes(data), ct.c_size_t(len(data)), file.weights, len(shapes), error)
+    refused = library.pocket_check(
+        bytes(data), ct.c_size_t(len(data)), file.weights, len(shapes), error
+    )
     try:
         planned(decoded(data), shapes)
         ours = None
@@ -178,7 +184,9 @@ def test_other_bytes_get_the_same_verdict(library):
     for _ in range(4000):
         data = bytearray(DATA)
         for _ in range(chance.randint(1, 3)):
-            data[chance.randrange(len(data))] = chance.choice([0, 1, 127, 255, chance.randrange(256)])
+            data[chance.randrange(len(data))] = chance.choice(
+                [0, 1, 127, 255, chance.randrange(256)]
+            )
         seen += assert_same_verdict(library, data)
     assert 0 < seen < 4000
     for size in range(len(DATA)):
