@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define TINY 1.17549435e-38f
+#define TINY 1e-30f                      /* the least variance: squares of its std are still normal numbers */
 
 static inline float from_bits(uint32_t bits)
 {
@@ -66,8 +66,10 @@ static inline float hyperbolic_tangent(float x)
 static inline void half_moments(float m, float v, float *mean, float *variance, float *above)
 {
     float std = sqrtf(v > TINY ? v : TINY), a = m / std;
-    a = a > 40 ? 40 : a < -40 ? -40 : a;
-    float density = exponential(-0.5f * a * a), beyond = tail(a, density), p = a > 0 ? 1 - beyond : beyond;
+    /* Beyond 10 stds nothing is left that a float would show, but numbers that are too small to be fast. */
+    float inside = fabsf(a) < 10 ? 1.0f : 0.0f;
+    a = a > 10 ? 10 : a < -10 ? -10 : a;
+    float density = inside * exponential(-0.5f * a * a), beyond = tail(a, density), p = a > 0 ? 1 - beyond : beyond;
     float found = m * p + std * 0.398942280f * density, spread = v * p + found * (m - found);
     *mean = found;
     *variance = spread > 0 ? spread : 0;
