@@ -63,7 +63,7 @@ def library() -> ct.CDLL:
     engine.pocket_close.argtypes, engine.pocket_close.restype = [handle], None
     engine.pocket_shape.argtypes = [handle, ct.c_int, ct.POINTER(ct.c_int32)]
     engine.pocket_is_whole.argtypes = [handle, ct.c_int]
-    for name in ("kind", "inputs", "members", "default"):
+    for name in ("kind", "inputs", "members", "default", "has_random_weights"):
         getattr(engine, f"pocket_{name}").argtypes = [handle]
     engine.pocket_predict.argtypes = [
         handle, ct.POINTER(FLOATS), ct.c_int, ct.POINTER(Ask), ct.POINTER(Answer)

@@ -100,8 +100,15 @@ class Model:
     @cached_property
     def default_estimator(self) -> str:
         """What `predict` does if nothing is said; "none": no weight is random."""
-        number = library().pocket_default(self._handles.first.pointer)
-        return {MEAN: "none", **{n: name for name, n in ESTIMATORS.items() if n}}[number]
+        pointer = self._handles.first.pointer
+        name = {n: name for name, n in ESTIMATORS.items()}[self._default]
+        if name in ("one_pass", "moments") or library().pocket_has_random_weights(pointer):
+            return name
+        return "none"  # a network, several, or draws of dropout that stays on
+
+    @cached_property
+    def _default(self) -> int:
+        return int(library().pocket_default(self._handles.first.pointer))
 
     def predict(
         self,
@@ -157,14 +164,14 @@ class Model:
             )
         if estimator is not None and estimator not in ESTIMATORS:
             raise LiteError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}")
-        return ESTIMATORS.get(estimator or self.default_estimator, MEAN)
+        return self._default if estimator is None else ESTIMATORS[estimator]
 
     def _wanted(self) -> tuple[str, ...]:
         return _OF_VALUES if self._kind == VALUES else _OF_CLASSES
 
     def _draws(self, number: int, asked: int) -> int:
         """How many were made: an ensemble makes as many of each member."""
-        is_random = self.default_estimator != "none" or number == ONE_PASS
+        is_random = self._default != MEAN
         return self.members * (-(-asked // self.members) if number != MEAN and is_random else 1)
 
     def _told(
