@@ -191,8 +191,10 @@ static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *
 }
 
 /* Mean and variance over draws of the outputs themselves. */
-static void tell_outputs(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+static void tell_outputs(const pocket *m, drawn d, size_t row, size_t rows, const pocket_answer *a)
 {
+    for (int s = 0; a->samples && s < d.draws; s++)
+        memcpy(a->samples + ((size_t)s * rows + row) * m->outputs, d.x + (size_t)s * d.step, m->outputs * sizeof(float));
     for (size_t k = 0; k < m->outputs && (a->outputs || a->variances); k++) {
         double mean = 0, apart = 0;
         for (int s = 0; s < d.draws; s++)
@@ -314,7 +316,7 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
         for (size_t row = 0; row < block; row++) {
             int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
             drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
-            tell_outputs(m, d, first + row, a);
+            tell_outputs(m, d, first + row, (size_t)rows, a);
             if (m->kind == POCKET_CLASSES)
                 tell_classes(m, d, first + row, a);
             else if (m->kind == POCKET_LABELS)

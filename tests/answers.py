@@ -9,7 +9,7 @@ outputs, by draws and outputs: an engine that is given them must tell the same.
 import json
 
 import torch
-from program_models import GOLDEN, KNOWN, NAMES, network
+from program_models import GOLDEN, KNOWN, network
 
 import pocketbayes as pb
 from pocketbayes.layers import head_of, members_of
