@@ -99,7 +99,7 @@ def test_what_the_engine_cannot_do_is_said():
         pb.predict(model, x, backend="engine")
     set_estimator(model, "weight")
     assert pb.predict(model, x, backend="engine").probs.shape == (2, 2)
-    with pytest.raises(pb.PocketBayesError, match='backend must be one of torch, engine'):
+    with pytest.raises(pb.PocketBayesError, match="backend must be one of torch, engine"):
         pb.predict(model, x, backend="rust")
 
 
