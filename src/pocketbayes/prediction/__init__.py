@@ -2,6 +2,7 @@
 
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
+from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.doubts import why_unsure
 from pocketbayes.prediction.draws import (
     drawing,
@@ -12,11 +13,18 @@ from pocketbayes.prediction.draws import (
 )
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers, require_finite
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
-from pocketbayes.prediction.inputs import float_dtype, input_batches, labelled_batches, unpack
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, spread_normals
+from pocketbayes.prediction.inputs import (
+    float_dtype,
+    input_batches,
+    labelled_batches,
+    unpack,
+    whole_inputs,
+)
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.moment_calibration import calibrate_moments_
-from pocketbayes.prediction.one_pass import full_precision, one_pass_draws
+from pocketbayes.prediction.moment_outputs import moment_draws
+from pocketbayes.prediction.one_pass import chosen_estimator, full_precision, one_pass_draws
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
@@ -24,10 +32,16 @@ from pocketbayes.prediction.predictions import (
     Prediction,
     ValuePrediction,
 )
+from pocketbayes.prediction.predictives import has_gaussian_outputs
 from pocketbayes.prediction.scoring import scored
 from pocketbayes.prediction.summaries import summarised
 
 __all__ = [
+    "Conformal",
+    "whole_inputs",
+    "moment_draws",
+    "has_gaussian_outputs",
+    "chosen_estimator",
     "Answers",
     "ClassPrediction",
     "LabelPrediction",
@@ -56,6 +70,7 @@ __all__ = [
     "require_finite",
     "risk_coverage",
     "scored",
+    "spread_normals",
     "summarised",
     "temperature_",
     "unpack",
