@@ -76,8 +76,9 @@ def export(
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
     stored, pocket_bytes, options = _stored(model, tolerance)
+    to_trace = copy.deepcopy(stored)  # before anything computed by it is kept
     plan = planned(stored, example, estimator, likelihood, num_samples, level)
-    made = onnx_model(copy.deepcopy(stored), plan, options.get("tolerance"))
+    made = onnx_model(to_trace, plan, options.get("tolerance"))
     data, change = made.SerializeToString(), None
     if int8:
         data, change = quantized(data, plan)

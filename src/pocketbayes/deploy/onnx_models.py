@@ -34,8 +34,7 @@ def onnx_model(model: nn.Module, plan: Plan, tolerance: float | None) -> Any:
             slim_(part)
         made = looped(one, told, plan.num_samples)
     else:
-        channels = plan.outputs.shape[2] if plan.outputs.dim() > 2 else 1
-        draws = OutputDraws(model, plan.estimator, plan.num_samples, channels, plan.keys)
+        draws = OutputDraws(model, plan.estimator, plan.num_samples, plan.keys)
         made = traced(Together(draws, answers), plan.rows, names, answers.names, axes)
         slim_(made)
     refuse_hidden_draws(made)

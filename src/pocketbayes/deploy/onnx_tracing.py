@@ -33,7 +33,6 @@ def traced(
         program = torch.export.export(
             module, tuple(args), dynamic_shapes={"tensors": shapes}, strict=False
         )
-        program = program.run_decompositions({torch.ops.aten.split.Tensor: _split})
         made = torch.onnx.export(
             program,
             input_names=list(inputs),
@@ -41,17 +40,36 @@ def traced(
             opset_version=OPSET,
             optimize=False,
             verbose=False,
+            custom_translation_table={torch.ops.aten.split.Tensor: _split},
         )
         assert made is not None
-        optimizer = optional_module("onnxscript.optimizer", "onnx")
-        optimizer.optimize_ir(made.model, input_size_limit=_MOST_FOLDED, output_size_limit=1024)
+        _fold_(made.model)
         return made.model_proto
 
 
-def _split(x: Tensor, size: int, dim: int = 0) -> tuple[Tensor, ...]:
+def _fold_(model: Any) -> None:
+    """Computes what needs no input and is small; never what codes stand for."""
+    folding = optional_module("onnxscript.optimizer", "onnx")
+    passes = optional_module("onnx_ir.passes.common", "onnx")
+    passes.InlinePass()(model)
+    folding.fold_constants(model, input_size_limit=_MOST_FOLDED, output_size_limit=1024)
+    for change in (
+        passes.RemoveUnusedNodesPass(),
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.DeduplicateInitializersPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+        passes.OutputFixPass(),
+        passes.NameFixPass(),
+    ):
+        change(model)
+
+
+def _split(x: Any, size: int, dim: int = 0) -> list[Any]:
     """Slices, since runtimes differ in how they take sequences."""
+    operations = optional_module("onnxscript", "onnx").opset18
     ends = range(0, x.shape[dim], size)
-    return tuple(x.narrow(dim, at, min(size, x.shape[dim] - at)) for at in ends)
+    return [operations.Slice(x, [at], [at + size], [dim]) for at in ends]
 
 
 @contextmanager

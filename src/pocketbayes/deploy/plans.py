@@ -23,15 +23,13 @@ from pocketbayes.prediction import (
     Conformal,
     chosen_estimator,
     drawing,
-    draws_of,
+    drawn,
     float_dtype,
-    networks_to_run,
-    require_finite,
     whole_inputs,
 )
 
 MOMENTS, ONE_PASS = "moments", "one_pass"
-_DRAWN = tuple(name for name in ESTIMATORS if name != "mean")
+DRAWN = tuple(name for name in ESTIMATORS if name != "mean")
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Plan:
         names: of the graph's inputs.
         keys: names that `forward` knows its inputs by, if it does.
         rows: the example's tensors with at least two rows, which a tracer needs.
-        outputs: (1, N, ...) of the mean network on these rows.
+        outputs: (S, N, ...) of these rows; where the network is drawn, of one draw.
         estimator: one of `predict`.
         num_samples: what each answer is told from.
         level: of the interval; None: as promised, else 0.9.
@@ -63,7 +61,7 @@ class Plan:
     @property
     def is_drawn(self) -> bool:
         """Whether the network itself is drawn."""
-        return self.estimator in _DRAWN
+        return self.estimator in DRAWN
 
 
 def planned(
@@ -82,11 +80,11 @@ def planned(
     chosen = likelihood_of(model, likelihood)
     estimator = _estimator(model, estimator, chosen)
     rows = mapped(lambda t: t if len(t) > 1 else torch.cat([t, t]), x)
-    with drawing(model, "mean", None):
-        outputs = draws_of(networks_to_run(model, 1, "mean"), rows)
+    with drawing(model, estimator, None):  # also makes, and keeps, what no tracer can follow
+        outputs = drawn(model, rows, 1 if estimator in DRAWN else num_samples, estimator)
     keys = tuple(x) if isinstance(x, dict) else None
     many = tuple(f"x{number}" for number in range(1, len(tensors_of(x)) + 1))
-    count = _samples(model, estimator, num_samples)
+    count = num_samples if estimator in DRAWN else len(outputs)
     _require_promise(model, estimator, count, level)
     return Plan(
         x, keys or (many if isinstance(x, tuple) else ("x",)), keys, tensors_of(rows),
@@ -100,22 +98,14 @@ def _estimator(model: nn.Module, wanted: str | None, likelihood: Likelihood) -> 
         require_choice(wanted, "estimator", (*ESTIMATORS, MOMENTS, ONE_PASS))
     is_random = has_random_weights(model) or describe(model).keeps_dropout
     found = chosen_estimator(model, wanted, likelihood) or (MOMENTS if is_random else "mean")
-    if found in _DRAWN and not is_random:
+    if found in DRAWN and not is_random:
         return "mean"
-    if found in _DRAWN and (isinstance(model, Ensemble) or describe(model).keeps_dropout):
+    if found in DRAWN and (isinstance(model, Ensemble) or describe(model).keeps_dropout):
         what = "an ensemble's members" if isinstance(model, Ensemble) else "dropout"
         raise PocketBayesError(
             f'draws of {what} are not exported: pass estimator="moments", or "mean"'
         )
     return found
-
-
-def _samples(model: nn.Module, estimator: str, num_samples: int) -> int:
-    """As many draws as `predict` would tell from."""
-    members = len(networks_to_run(model, 1, "mean"))
-    if estimator == "mean":
-        return members
-    return -(-num_samples // members) * members
 
 
 def _require_promise(

@@ -20,7 +20,6 @@ from pocketbayes.prediction import (
     has_gaussian_outputs,
     moment_draws,
     one_pass_draws,
-    spread_normals,
     summarised,
 )
 
@@ -31,18 +30,11 @@ class OutputDraws(nn.Module):
     """(S, N, ...) outputs by an estimator that draws nothing of the network."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        estimator: str,
-        num_samples: int,
-        outputs: int,
-        names: Sequence[str] | None,
+        self, model: nn.Module, estimator: str, num_samples: int, names: Sequence[str] | None
     ) -> None:
         super().__init__()
         self.model, self._estimator, self._num_samples = model, estimator, num_samples
         self._names = names
-        if estimator in ("moments", "one_pass"):
-            spread_normals(num_samples, outputs)  # made now and kept, since no tracer can follow
         if estimator != "moments":
             set_estimator(model, "mean")
         elif describe(model).keeps_dropout:

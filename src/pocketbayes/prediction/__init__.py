@@ -13,7 +13,7 @@ from pocketbayes.prediction.draws import (
 )
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers, require_finite
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, spread_normals
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, full_precision
 from pocketbayes.prediction.inputs import (
     float_dtype,
     input_batches,
@@ -24,7 +24,7 @@ from pocketbayes.prediction.inputs import (
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.moment_calibration import calibrate_moments_
 from pocketbayes.prediction.moment_outputs import moment_draws
-from pocketbayes.prediction.one_pass import chosen_estimator, full_precision, one_pass_draws
+from pocketbayes.prediction.one_pass import chosen_estimator, one_pass_draws
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,
@@ -32,7 +32,7 @@ from pocketbayes.prediction.predictions import (
     Prediction,
     ValuePrediction,
 )
-from pocketbayes.prediction.predictives import has_gaussian_outputs
+from pocketbayes.prediction.predictives import drawn, has_gaussian_outputs
 from pocketbayes.prediction.scoring import scored
 from pocketbayes.prediction.summaries import summarised
 
@@ -52,6 +52,7 @@ __all__ = [
     "calibrate_moments_",
     "conformal",
     "drawing",
+    "drawn",
     "drawn_alone",
     "draws_of",
     "draws_of_gaussian",
@@ -70,7 +71,6 @@ __all__ = [
     "require_finite",
     "risk_coverage",
     "scored",
-    "spread_normals",
     "summarised",
     "temperature_",
     "unpack",
