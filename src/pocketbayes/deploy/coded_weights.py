@@ -1,11 +1,13 @@
 """Posteriors whose numbers are integer codes, decoded by whoever computes with them.
 
 Means are k_i h exp(log std_i), log-stds j_i h', log-odds l_i h'', with the steps h of the .pocket
-file of the same tolerance: so the codes are the integers in that file. What lies on no such
-multiple, a lossless file's numbers for instance, stays as it is.
+file of the same tolerance: so the codes are the integers in that file. Where it takes fewer bytes,
+k and j of a weight, counted from their least, are one word k J + j, J above all j. What lies on no
+such multiple, a lossless file's numbers for instance, stays as it is.
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from pocketbayes.posteriors import Posterior
 
 _PAIRS = {"log_std": "mean", "outlier_log_std": "outlier_mean"}
 _TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32)
+_MOST_BYTES, _MOST_WORDS = 1 << 8, 1 << 16
 _NEAR = 1e-3  # of a step: as near as float32 keeps multiples
 Decoder = Callable[[Posterior], Tensor]
 
@@ -31,11 +34,12 @@ def code_weights_(model: nn.Module, tolerance: float) -> None:
 def _code_posterior_(posterior: Posterior, tolerance: float) -> None:
     decoders = dict[str, Decoder]()
     for log_std, mean in _PAIRS.items():
-        logs = posterior._parameters.get(log_std)
-        if logs is not None and _code_steps_(posterior, log_std, log_std_step(tolerance), decoders):
-            _code_means_(posterior, mean, logs, mean_step(tolerance), log_std, decoders)
-    if posterior._parameters.get("log_odds") is not None:
-        _code_steps_(posterior, "log_odds", log_odds_step(tolerance), decoders)
+        logs = _codes(posterior, log_std, log_std_step(tolerance))
+        if logs is not None:
+            _code_pair_(posterior, mean, log_std, logs, tolerance, decoders)
+    odds = _codes(posterior, "log_odds", log_odds_step(tolerance))
+    if odds is not None:
+        _code_steps_(posterior, "log_odds", odds, log_odds_step(tolerance), decoders)
     if posterior._buffers.get("index") is not None:
         _code_places_(posterior, decoders)
     kind = type(posterior)
@@ -43,40 +47,53 @@ def _code_posterior_(posterior: Posterior, tolerance: float) -> None:
     posterior.__class__ = type(kind.__name__, (kind,), properties)
 
 
+def _codes(posterior: Posterior, name: str, step: float | Tensor) -> Tensor | None:
+    """These numbers as multiples of a step, if the posterior has them and they are."""
+    values = posterior._parameters.get(name)
+    if values is None or values.numel() == 0 or values.dtype != torch.float32:
+        return None
+    return _multiples(values, torch.as_tensor(step, dtype=torch.float64).expand(values.shape))
+
+
 def _code_steps_(
-    posterior: Posterior, name: str, step: float, decoders: dict[str, Decoder]
-) -> bool:
-    """Multiples of a step; False: these numbers are none."""
-    values = posterior._parameters[name]
-    assert values is not None
-    if values.numel() == 0 or values.dtype != torch.float32:
-        return False
-    codes = _multiples(values, torch.full_like(values, step, dtype=torch.float64))
-    if codes is None:
-        return False
+    posterior: Posterior, name: str, codes: Tensor, step: float, decoders: dict[str, Decoder]
+) -> None:
+    """Multiples of one step, stored from the least on."""
     least = int(codes.min())
     _store_(posterior, name, codes - least)
-    decoders[name] = lambda q: (getattr(q, f"{name}_codes").float() + least) * step
-    return True
+    decoders[name] = lambda q: (_stored(q, name).float() + least) * step
 
 
-def _code_means_(
+def _code_pair_(
     posterior: Posterior,
-    name: str,
-    logs: Tensor,
-    step: float,
+    mean: str,
     log_std: str,
+    logs: Tensor,
+    tolerance: float,
     decoders: dict[str, Decoder],
 ) -> None:
-    """Multiples of a share of each weight's own std."""
-    values = posterior._parameters[name]
-    assert values is not None
-    codes = _multiples(values, logs.double().exp() * step)
-    if codes is not None:
-        _store_(posterior, name, codes)
-        decoders[name] = lambda q: (
-            getattr(q, f"{name}_codes").float() * (getattr(q, log_std).exp() * step)
-        )
+    """Log-stds, and means as multiples of a share of each weight's own std."""
+    log_step, step = log_std_step(tolerance), mean_step(tolerance)
+    codes = _codes(posterior, mean, (logs * log_step).exp() * step)
+    low, levels = int(logs.min()), int(logs.max() - logs.min()) + 1
+    words = 0 if codes is None else (int(codes.max() - codes.min()) + 1) * levels
+    if codes is None or words > _MOST_WORDS:
+        _code_steps_(posterior, log_std, logs, log_step, decoders)
+        if codes is not None:
+            _store_(posterior, mean, codes)
+            decoders[mean] = lambda q: _stored(q, mean).float() * (getattr(q, log_std).exp() * step)
+        return
+    least, middle = int(codes.min()), 0 if words <= _MOST_BYTES else _MOST_WORDS // 2
+    _store_(posterior, mean, (codes - least) * levels + logs - low - middle)
+    del posterior._parameters[log_std]
+
+    def parts(q: Posterior) -> tuple[Tensor, Tensor]:
+        word = _stored(q, mean).float() + middle
+        rank = ((word + 0.5) / levels).floor()  # exact, since words have 16 bits
+        return rank + least, word - rank * levels + low
+
+    decoders[log_std] = lambda q: parts(q)[1] * log_step
+    decoders[mean] = lambda q: parts(q)[0] * (getattr(q, log_std).exp() * step)
 
 
 def _multiples(values: Tensor, steps: Tensor) -> Tensor | None:
@@ -96,16 +113,20 @@ def _code_places_(posterior: Posterior, decoders: dict[str, Decoder]) -> None:
     assert index is not None
     gaps = torch.diff(index, prepend=index.new_zeros(1))
     _store_(posterior, "index", gaps)
-    decoders["index"] = lambda q: getattr(q, "index_codes").long().cumsum(0)  # noqa: B009
+    decoders["index"] = lambda q: _stored(q, "index").long().cumsum(0)
 
 
 def _store_(posterior: Posterior, name: str, codes: Tensor) -> None:
     """As the smallest type that holds them, under the name of the codes."""
     posterior._parameters.pop(name, None)
-    posterior.register_buffer(f"{name}_codes", codes.to(smallest_type(codes)))
+    posterior.register_buffer(f"{name}_codes", codes.to(_smallest_type(codes)))
 
 
-def smallest_type(codes: Tensor) -> torch.dtype:
+def _stored(posterior: Posterior, name: str) -> Tensor:
+    return cast(Tensor, getattr(posterior, f"{name}_codes"))
+
+
+def _smallest_type(codes: Tensor) -> torch.dtype:
     """The smallest integer type that holds these numbers."""
     low, high = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)
     for kind in _TYPES:
