@@ -236,6 +236,7 @@ def as_stored(model: nn.Module, **options: Any) -> tuple[nn.Module, int]:
             for _, module in bayesian_modules(found):
                 for key, posterior in module.posteriors_by_name().items():
                     module.posteriors[key] = new[old[id(posterior)]]
+            head_knows_weights(found)  # else it is stale, and no part of the state
             replace_state_(found, header.state, lambda name: contents.take(f"state/{name}"))
     head_knows_weights(found)
     return found.eval(), size

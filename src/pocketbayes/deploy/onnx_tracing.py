@@ -52,7 +52,9 @@ def _fold_(model: Any) -> None:
     folding = optional_module("onnxscript.optimizer", "onnx")
     passes = optional_module("onnx_ir.passes.common", "onnx")
     passes.InlinePass()(model)
-    folding.fold_constants(model, input_size_limit=_MOST_FOLDED, output_size_limit=1024)
+    folding.fold_constants(
+        model, onnx_shape_inference=False, input_size_limit=_MOST_FOLDED, output_size_limit=1024
+    )
     for change in (
         passes.RemoveUnusedNodesPass(),
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),

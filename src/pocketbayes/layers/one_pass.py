@@ -92,7 +92,7 @@ def spread(
     squares = torch.addmm(squares, features.square(), head.squares)
     entropy = torch.special.entr(outputs.softmax(1)).sum(1, keepdim=True)
     sizes = squares.clamp_min(_LEAST_SQUARE).log()
-    known = torch.cat([inner.clamp(0, _MOST_HIDDEN), sizes, entropy], 1)
+    known = torch.cat([inner.clamp(0.0, _MOST_HIDDEN), sizes, entropy], 1)
     found = F.linear(known, head.outer, head.outer_bias).clamp(-_MOST_LOG, _MOST_LOG)
     log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
     mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
