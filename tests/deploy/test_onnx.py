@@ -155,7 +155,9 @@ def test_a_file_is_exported_with_what_it_knows(tmp_path):
 
 def test_every_family_is_stored_as_codes(tmp_path):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(60, 50), nn.Tanh(), nn.Linear(50, 40), nn.Tanh(), nn.Linear(40, 3))
+    net = nn.Sequential(
+        nn.Linear(60, 50), nn.Tanh(), nn.Linear(50, 40), nn.Tanh(), nn.Linear(40, 3)
+    )
     model = pb.bayesianize_(net, std_init=0.05)
     sparse, shared, gated = (q for n, q in named_posteriors(model) if n.endswith("weight"))
     kept = torch.arange(0, 3000, 7)
@@ -188,7 +190,7 @@ def test_dense_files_are_at_most_twice_the_pocket_file(tmp_path):
 def test_one_pass_is_the_default_of_a_model_with_a_head(tmp_path):
     model, x = classifier(estimator="weight"), inputs(4)
     data = TensorDataset(x.repeat(20, 1), torch.arange(140) % 3)
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="ever trained"):
         pb.distill_(model, DataLoader(data, 70), epochs=2)
     record = pb.export(model, tmp_path / "m.onnx", example=x)
     assert record.estimator == "one_pass"
@@ -210,7 +212,11 @@ def drawn(tmp_path_factory):
     """A regression by weight draws, 64 of them."""
     path = tmp_path_factory.mktemp("drawn") / "m.onnx"
     model = regressor()
-    return model, path, pb.export(model, path, example=inputs(4), estimator="weight", num_samples=64)
+    return (
+        model,
+        path,
+        pb.export(model, path, example=inputs(4), estimator="weight", num_samples=64),
+    )
 
 
 def test_the_seed_decides_the_draws(drawn):
@@ -278,7 +284,9 @@ def test_local_draws_and_labels(tmp_path):
     assert record.outputs == ("probs", "entropy", "aleatoric", "epistemic", "label")
     pred = pb.predict(as_stored(model)[0], x, 4000, estimator="lrt")
     error = (pred.variance * (1 / 400 + 1 / 4000)).sqrt()
-    assert bool(((torch.tensor(run(path, x, seed=1)["probs"]) - pred.probs).abs() < 5 * error).all())
+    assert bool(
+        ((torch.tensor(run(path, x, seed=1)["probs"]) - pred.probs).abs() < 5 * error).all()
+    )
 
 
 def test_int8_says_what_it_changes(tmp_path):
@@ -313,7 +321,7 @@ def test_refusals_name_the_operation(tmp_path):
             bayesian(lambda: nn.Sequential(nn.Linear(4, 4), Products())), path, example=x,
             estimator="moments",
         )  # fmt: skip
-    with pytest.raises(pb.PocketBayesError, match="Random.*no seed decides"):
+    with pytest.raises(pb.PocketBayesError, match=r"Random.*no seed decides"):
         pb.export(bayesian(lambda: Noisy(4, 2)), path, example=x, estimator="mean")
     with pytest.raises(pb.PocketBayesError, match="to must be one of onnx"):
         pb.export(classifier(), path, to="tflite", example=x)

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,31 +214,6 @@ def described(path: str | os.PathLike[str]) -> Description:
         return model_in(description)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-
-
-def as_stored(model: nn.Module, **options: Any) -> tuple[nn.Module, int]:
-    """A copy of the model as its file, written with these options, would give it; and its bytes.
-
-    Unlike `load` it needs no plain network.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pocket"
-        size = save(model, path, **options).bytes
-        found = copy.deepcopy(unwrapped(model)).cpu()
-        if has_stale_head(model):
-            set_head(found, None)
-        old = {id(posterior): name for name, posterior in named_posteriors(found)}
-        with opened(path) as file:
-            contents = contents_of(file)
-            header = header_of(contents)
-            new = dict(posteriors_in(contents, header))
-            for _, module in bayesian_modules(found):
-                for key, posterior in module.posteriors_by_name().items():
-                    module.posteriors[key] = new[old[id(posterior)]]
-            head_knows_weights(found)  # else it is stale, and no part of the state
-            replace_state_(found, header.state, lambda name: contents.take(f"state/{name}"))
-    head_knows_weights(found)
-    return found.eval(), size
 
 
 def stored_with(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ def looped(one_draw: Any, answers: Any, num_samples: int) -> Any:
     make = onnx.helper
     onnx.compose.add_prefix(one_draw, "d_", rename_inputs=False, rename_outputs=False, inplace=True)
     *inputs, number = one_draw.graph.input
-    changing, inside, before = {number.name}, [], []
+    changing = {number.name}
+    inside, before = list[Any](), list[Any]()
     for node in one_draw.graph.node:
         depends = not changing.isdisjoint(node.input)
         (inside if depends else before).append(node)
@@ -26,7 +27,9 @@ def looped(one_draw: Any, answers: Any, num_samples: int) -> Any:
     if output.name not in changing:  # no draw is used: repeated as it is
         inside.append(make.make_node("Identity", [output.name], ["same"]))
         output.name = "same"
-    going = [make.make_tensor_value_info(n, onnx.TensorProto.BOOL, []) for n in ("going", "goes_on")]
+    going = [
+        make.make_tensor_value_info(n, onnx.TensorProto.BOOL, []) for n in ("going", "goes_on")
+    ]
     body = make.make_graph(inside, "draw", [number, going[0]], [going[1], output])
     after = onnx.compose.add_prefix(answers, "a_")
     told = {f"a_{old.name}": old.name for old in answers.graph.output} | {"a_draws": "draws"}

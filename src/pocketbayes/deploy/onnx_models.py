@@ -49,4 +49,3 @@ def onnx_model(model: nn.Module, plan: Plan, tolerance: float | None) -> Any:
     made.metadata_props.add(key="pocketbayes", value=json.dumps(facts, sort_keys=True))
     made.producer_name, made.producer_version = "pocketbayes", facts["version"]
     return made
-

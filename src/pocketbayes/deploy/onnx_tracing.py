@@ -16,7 +16,9 @@ from pocketbayes.errors import PocketBayesError, optional_module
 OPSET = 18  # of runtimes of today the least that has all operations
 _MOST_FOLDED = 64  # numbers of a constant that others may be computed from beforehand
 _LEAST_NARROWED = 16  # numbers of a constant that is stored in a smaller type
-_NAME = re.compile(r"op='([^']+)'|(?:operator|target|function) '?((?:aten|prims|torchvision)[.:\w]+)")
+_NAME = re.compile(
+    r"op='([^']+)'|(?:operator|target|function) '?((?:aten|prims|torchvision)[.:\w]+)"
+)
 
 
 def traced(
@@ -77,16 +79,14 @@ def _split(x: Any, size: int, dim: int = 0) -> list[Any]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Torch tells its own developers much that is no news to users."""
-    log = logging.getLogger("torch.onnx")
-    before, log.disabled = log.disabled, True
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
-        log.disabled = before
+        logging.disable(before)
 
 
 @contextmanager
@@ -104,7 +104,9 @@ def _named_failure() -> Iterator[None]:
                 raise one from None
         found = next((m for one in chain if (m := _NAME.search(str(one)))), None)
         name = next(filter(None, found.groups())) if found else ""
-        what = f"the operation {name!r} has no form in ONNX" if name else str(chain[-1]).split("\n")[0]
+        what = (
+            f"the operation {name!r} has no form in ONNX" if name else str(chain[-1]).split("\n")[0]
+        )
         raise PocketBayesError(
             f"this network cannot be exported to ONNX: {what}. Write it by other operations, or "
             'try another estimator, such as "mean"'
@@ -117,7 +119,7 @@ def refuse_hidden_draws(model: Any) -> None:
         if node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
             raise PocketBayesError(
                 f"the network draws numbers by itself (ONNX would have {node.op_type}, which no "
-                "seed decides): take that out, or export by estimator=\"mean\""
+                'seed decides): take that out, or export by estimator="mean"'
             )
 
 

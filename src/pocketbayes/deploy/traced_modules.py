@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.deploy.counted_numbers import CountedNumbers
-from pocketbayes.layers import describe, dropout_modules, members_of, run, set_estimator
+from pocketbayes.layers import Inputs, describe, dropout_modules, members_of, run, set_estimator
 from pocketbayes.likelihoods import Likelihood, Normal
 from pocketbayes.posteriors import Drawing
 from pocketbayes.prediction import (
@@ -24,6 +24,13 @@ from pocketbayes.prediction import (
 )
 
 _STEPS = 22  # of bisection, to a 200,000th of a std
+
+
+def _inputs(tensors: Sequence[Tensor], names: Sequence[str] | None) -> Inputs:
+    """As the network is called."""
+    if names is not None:
+        return dict(zip(names, tensors, strict=True))
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 class OutputDraws(nn.Module):
@@ -43,8 +50,7 @@ class OutputDraws(nn.Module):
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """Of a batch."""
-        x = dict(zip(self._names, tensors, strict=True)) if self._names else tensors
-        x = tensors[0] if not self._names and len(tensors) == 1 else x
+        x = _inputs(tensors, self._names)
         if self._estimator == "one_pass":
             return one_pass_draws(self.model, x, self._num_samples)
         if self._estimator == "moments":
@@ -62,7 +68,7 @@ class OneDraw(nn.Module):
     def forward(self, *tensors: Tensor) -> Tensor:
         """The last two tensors are seed and number, whole numbers without axes."""
         *inputs, seed, number = tensors
-        x = dict(zip(self._names, inputs, strict=True)) if self._names else tuple(inputs)
+        x = _inputs(inputs, self._names)
         drawing = Drawing(self._estimator, 0)
         drawing.maker = CountedNumbers(seed.reshape(1), number.reshape(1))
         with drawing.here():

@@ -145,10 +145,10 @@ def num_known(hidden: int, places: int) -> int:
 
 def _members(widths: Sequence[int], like: Tensor) -> Tensor:
     """(places, F): 1 for each feature of a place, else 0."""
-    number = torch.arange(len(widths), device=like.device)
-    sizes = torch.tensor(widths, device=like.device)
-    place = torch.repeat_interleave(number, sizes, output_size=sum(widths))  # no wait for a GPU
-    return (place == number.unsqueeze(1)).to(like.dtype)
+    place = torch.arange(sum(widths), device=like.device)
+    sizes = torch.tensor(widths, device=like.device).unsqueeze(1)
+    ends = sizes.cumsum(0)
+    return ((place < ends) & (place >= ends - sizes)).to(like.dtype)
 
 
 class OnePassHead:
