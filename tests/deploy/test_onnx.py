@@ -197,11 +197,13 @@ def test_one_pass_is_the_default_of_a_model_with_a_head(tmp_path):
     require_answers_of_predict(model, tmp_path / "m.onnx", x, record)
 
 
-def test_values_have_an_interval(tmp_path):
+@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic"])
+def test_values_have_an_interval(likelihood, tmp_path):
     model, x, path = regressor(), inputs(4), tmp_path / "m.onnx"
-    record = pb.export(model, path, example=x, level=0.8)
+    record = pb.export(model, path, example=x, level=0.8, likelihood=likelihood)
     found = run(path, x)
-    low, high = pb.predict(as_stored(model)[0], x, estimator="moments").interval(0.8)
+    pred = pb.predict(as_stored(model)[0], x, estimator="moments", likelihood=likelihood)
+    low, high = pred.interval(0.8)
     np.testing.assert_allclose(found["lower"], low, atol=NEAR)
     np.testing.assert_allclose(found["upper"], high, atol=NEAR)
     assert record.outputs == ("mean", "std", "aleatoric", "epistemic", "lower", "upper")
@@ -325,6 +327,10 @@ def test_refusals_name_the_operation(tmp_path):
         pb.export(bayesian(lambda: Noisy(4, 2)), path, example=x, estimator="mean")
     with pytest.raises(pb.PocketBayesError, match="to must be one of onnx"):
         pb.export(classifier(), path, to="tflite", example=x)
+    with pytest.raises(pb.PocketBayesError, match="draws of dropout are not exported"):
+        dropping = classifier()
+        update_description(dropping, keeps_dropout=True)
+        pb.export(dropping, path, example=x, estimator="weight")
     with pytest.raises(pb.PocketBayesError, match="needs a head"):
         pb.export(classifier(), path, example=x, estimator="one_pass")
     assert not path.exists()

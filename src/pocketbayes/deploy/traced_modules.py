@@ -127,9 +127,12 @@ class Answers(nn.Module):
         return told
 
     def _interval(self, found: ValuePrediction, parts: Normal) -> tuple[Tensor, Tensor]:
-        """The central interval; of one Gaussian mean -+ z std, else by bisection on the CDF."""
+        """The central interval; of one Gaussian mean -+ z std, else by bisection on the CDF.
+
+        Draws that stand for a Gaussian have one predictive if they also have one noise.
+        """
         tail = (1 - self._level) / 2
-        if self._is_gaussian or len(parts.mean) == 1:
+        if len(parts.mean) == 1 or (self._is_gaussian and self._learned):
             reach = torch.special.ndtri(torch.tensor(1 - tail)).item() * parts.std[0]
             return found.mean - reach, found.mean + reach
         shape = (2, 1, *(1 for _ in found.mean.shape))
