@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.codec import as_stored
+from pocketbayes.deploy.coded_weights import code_weights_
 from pocketbayes.deploy.counted_numbers import CountedNumbers
 from pocketbayes.layers import named_posteriors, update_description
 from pocketbayes.models import build_network
@@ -187,6 +188,30 @@ def test_dense_files_are_at_most_twice_the_pocket_file(tmp_path):
     assert "times the .pocket file" in str(record)
 
 
+@pytest.mark.parametrize("share", [0, 0.001, 0.1, 0.9])
+def test_codes_stand_for_what_they_were(share):
+    """Also where most are alike, and places lie far apart."""
+    generator = torch.Generator().manual_seed(3)
+    model = pb.bayesianize_(nn.Linear(100, 30), std_init=0.05)
+    weight = dict(named_posteriors(model))["weight"]
+    moved = torch.rand(30, 100, generator=generator) < share
+    with torch.no_grad():
+        weight.mean.copy_(moved * torch.randn(30, 100, generator=generator))
+    stored = as_stored(model)[0]
+    coded, size = as_stored(model)[0], 3000 * 4
+    code_weights_(coded, 1e-3)
+    for found, known in zip(
+        *(dict(named_posteriors(m))["weight"].moments() for m in (coded, stored)), strict=True
+    ):
+        torch.testing.assert_close(found, known, rtol=1e-5, atol=1e-7)
+    kept = sum(
+        b.nbytes
+        for n, b in dict(named_posteriors(coded))["weight"].named_buffers()
+        if n != "prior_std"
+    )
+    assert kept <= size * min(0.5, max(share, 0.005))
+
+
 def test_one_pass_is_the_default_of_a_model_with_a_head(tmp_path):
     model, x = classifier(estimator="weight"), inputs(4)
     data = TensorDataset(x.repeat(20, 1), torch.arange(140) % 3)
@@ -327,9 +352,9 @@ def test_refusals_name_the_operation(tmp_path):
         pb.export(bayesian(lambda: Noisy(4, 2)), path, example=x, estimator="mean")
     with pytest.raises(pb.PocketBayesError, match="to must be one of onnx"):
         pb.export(classifier(), path, to="tflite", example=x)
+    dropping = classifier()
+    update_description(dropping, keeps_dropout=True)
     with pytest.raises(pb.PocketBayesError, match="draws of dropout are not exported"):
-        dropping = classifier()
-        update_description(dropping, keeps_dropout=True)
         pb.export(dropping, path, example=x, estimator="weight")
     with pytest.raises(pb.PocketBayesError, match="needs a head"):
         pb.export(classifier(), path, example=x, estimator="one_pass")

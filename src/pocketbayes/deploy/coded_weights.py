@@ -3,12 +3,14 @@
 Means are k_i h exp(log std_i), log-stds j_i h', log-odds l_i h'', with the steps h of the .pocket
 file of the same tolerance: so the codes are the integers in that file. Where it takes fewer bytes,
 k and j of a weight, counted from their least, are one word k J + j, J above all j. What lies on no
-such multiple, a lossless file's numbers for instance, stays as it is.
+such multiple, a lossless file's numbers for instance, stays as it is. Where most codes of a tensor
+are the same one, only the others are stored, with the gaps between their places.
 """
 
 from collections.abc import Callable
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from pocketbayes.posteriors import Posterior
 _PAIRS = {"log_std": "mean", "outlier_log_std": "outlier_mean"}
 _TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _MOST_BYTES, _MOST_WORDS = 1 << 8, 1 << 16
+_REACH, _WORTH = 255, 1.2  # of a gap; how many times smaller is worth the steps
 _NEAR = 1e-3  # of a step: as near as float32 keeps multiples
 Decoder = Callable[[Posterior], Tensor]
 
@@ -61,7 +64,7 @@ def _code_steps_(
     """Multiples of one step, stored from the least on."""
     least = int(codes.min())
     _store_(posterior, name, codes - least)
-    decoders[name] = lambda q: (_stored(q, name).float() + least) * step
+    decoders[name] = lambda q: (_stored(q, name) + least) * step
 
 
 def _code_pair_(
@@ -81,14 +84,14 @@ def _code_pair_(
         _code_steps_(posterior, log_std, logs, log_step, decoders)
         if codes is not None:
             _store_(posterior, mean, codes)
-            decoders[mean] = lambda q: _stored(q, mean).float() * (getattr(q, log_std).exp() * step)
+            decoders[mean] = lambda q: _stored(q, mean) * (getattr(q, log_std).exp() * step)
         return
     least, middle = int(codes.min()), 0 if words <= _MOST_BYTES else _MOST_WORDS // 2
     _store_(posterior, mean, (codes - least) * levels + logs - low - middle)
     del posterior._parameters[log_std]
 
     def parts(q: Posterior) -> tuple[Tensor, Tensor]:
-        word = _stored(q, mean).float() + middle
+        word = _stored(q, mean) + middle
         rank = ((word + 0.5) / levels).floor()  # exact, since words have 16 bits
         return rank + least, word - rank * levels + low
 
@@ -112,18 +115,48 @@ def _code_places_(posterior: Posterior, decoders: dict[str, Decoder]) -> None:
     index = posterior._buffers.pop("index")
     assert index is not None
     gaps = torch.diff(index, prepend=index.new_zeros(1))
-    _store_(posterior, "index", gaps)
-    decoders["index"] = lambda q: _stored(q, "index").long().cumsum(0)
+    _store_(posterior, "index", gaps, may_leave_out=False)
+    decoders["index"] = lambda q: cast(Tensor, q._buffers["index_codes"]).long().cumsum(0)
 
 
-def _store_(posterior: Posterior, name: str, codes: Tensor) -> None:
+def _store_(posterior: Posterior, name: str, codes: Tensor, may_leave_out: bool = True) -> None:
     """As the smallest type that holds them, under the name of the codes."""
     posterior._parameters.pop(name, None)
-    posterior.register_buffer(f"{name}_codes", codes.to(_smallest_type(codes)))
+    small = codes.to(_smallest_type(codes))
+    values, times = np.unique(codes.numpy(), return_counts=True)
+    usual = int(values[times.argmax()])
+    places = _within_reach((codes.flatten() != usual).nonzero().squeeze(1))
+    if may_leave_out and _WORTH * len(places) * (1 + small.itemsize) < small.nbytes:
+        gaps = torch.diff(places, prepend=places.new_zeros(1)).to(torch.uint8)
+        posterior.register_buffer(f"{name}_gaps", gaps)
+        small = small.flatten()[places]
+    posterior.register_buffer(f"{name}_codes", small)
+    object.__setattr__(posterior, f"_{name}_form", (usual, codes.shape))
+
+
+def _within_reach(places: Tensor) -> Tensor:
+    """These places and, where one is too far from the last for a byte, some between them.
+
+    At least one: a place may also be given what it has already.
+    """
+    places = places if len(places) else places.new_zeros(1)
+    gaps = torch.diff(places, prepend=places.new_zeros(1))
+    between = [
+        torch.arange(int(end - gap) + _REACH, int(end), _REACH)
+        for end, gap in zip(places[gaps > _REACH], gaps[gaps > _REACH], strict=True)
+    ]
+    return torch.cat([places, *between]).sort().values
 
 
 def _stored(posterior: Posterior, name: str) -> Tensor:
-    return cast(Tensor, getattr(posterior, f"{name}_codes"))
+    """The codes, in a type to calculate with."""
+    codes, gaps = posterior._buffers[f"{name}_codes"], posterior._buffers.get(f"{name}_gaps")
+    assert codes is not None
+    if gaps is None:
+        return codes.float()
+    usual, shape = getattr(posterior, f"_{name}_form")
+    whole = torch.full((shape.numel(),), float(usual))
+    return whole.index_copy(0, gaps.long().cumsum(0), codes.float()).view(shape)
 
 
 def _smallest_type(codes: Tensor) -> torch.dtype:
