@@ -40,9 +40,9 @@ def compared(model: nn.Module, plan: Plan, data: bytes) -> float | None:
         optional_module("onnxruntime", "onnx")
     except PocketBayesError:
         return None
-    found = answers_of(data, plan)
     if plan.is_drawn:
         return None
+    found = answers_of(data, plan)
     pred = predict(
         model, plan.example, plan.num_samples, estimator=plan.estimator,
         likelihood=plan.likelihood.name, single=False,
