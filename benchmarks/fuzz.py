@@ -2,12 +2,15 @@
 
     python benchmarks/fuzz.py --mutations 1000000
     python benchmarks/fuzz.py --engine atheris --mutations 1000000
+    python benchmarks/fuzz.py --engine c --mutations 100000
 
 Each mutation takes a small good file of some family, changes its description (or the bytes of it),
 its coded bytes or its safetensors header, mends the checksum (an attacker can, too), and reads it.
 Anything but a `FormatError` or a model is a finding: it is stored and counted, as are loads that
 take long; any other file counts as what `load` made of it. With atheris (`pip install atheris`) the
-bytes are chosen by what they reach in the library's code.
+bytes are chosen by what they reach in the library's code. With c the C engine reads them, compiled
+so that it stops at whatever C does not define; of one in ten the library is asked, too, and another
+verdict than its own is a finding.
 """
 
 import argparse
@@ -18,6 +21,8 @@ import math
 import os
 import random
 import resource
+import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -53,7 +58,7 @@ def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--mutations", type=int, default=10_000)
     made.add_argument("--seconds", type=float, default=math.inf)
-    made.add_argument("--engine", default="random", choices=("random", "atheris"))
+    made.add_argument("--engine", default="random", choices=("random", "atheris", "c"))
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--findings", type=Path, default=Path("findings"))
     a = made.parse_args()
@@ -76,6 +81,9 @@ def main() -> None:
     if a.engine == "atheris":
         with_atheris(a, good, seen, done)
     chance = random.Random(a.seed)
+    if a.engine == "c":
+        with_c(a, good, seen, done)
+        return
     while not done():
         name = chance.choice(sorted(good))
         number = f"{a.seed}-{sum(seen.values())}"
@@ -160,14 +168,19 @@ def altered(node: Any, chance: random.Random) -> None:
         return
 
 
-def tried(data: bytes, findings: Path, name: str) -> str:
-    """What became of one file, in a word."""
+def tried(
+    data: bytes,
+    findings: Path,
+    name: str,
+    readers: tuple[Callable[[str], object], ...] = (pb.inspect, pb.load),
+) -> str:
+    """What became of one file, in a word: what the last of these readers says."""
     begin = time.perf_counter()
     with tempfile.NamedTemporaryFile(suffix=".pocket", dir="/dev/shm") as file:
         file.write(data)
         file.flush()
-        looked, outcome = _read(pb.inspect, file.name), _read(pb.load, file.name)
-    outcome = looked if looked.startswith("finding") else outcome
+        outcomes = [_read(reader, file.name) for reader in readers]
+    outcome = next((word for word in outcomes if word.startswith("finding")), outcomes[-1])
     if time.perf_counter() - begin > _SLOW:
         outcome = "finding: slow"
     if outcome.startswith("finding"):
@@ -211,6 +224,42 @@ def with_atheris(
                     setattr(home, key, atheris.instrument_func(value))
     atheris.Setup([sys.argv[0]], one)
     atheris.Fuzz()
+
+
+def with_c(
+    a: argparse.Namespace, good: dict[str, bytes], seen: Counter[str], done: Callable[[], bool]
+) -> None:
+    """Lets the C engine read the files, some hundred at a time."""
+    chance, names = random.Random(a.seed), sorted(good)
+    with tempfile.TemporaryDirectory() as folder:
+        program = compiled(Path(folder) / "verdicts")
+        while not done():
+            files = [mutated(good[chance.choice(names)], chance) for _ in range(500)]
+            stream = b"".join(struct.pack("<I", len(data)) + data for data in files)
+            found = subprocess.run([program], input=stream, capture_output=True)
+            said = found.stdout.decode(errors="replace").splitlines()
+            outcomes = ["model" if word == "read" else "refused" for word in said]
+            if found.returncode:
+                outcomes.append("finding: stopped")
+                sys.stderr.buffer.write(found.stderr)
+            for number, (data, outcome) in enumerate(zip(files, outcomes, strict=False)):
+                name = f"c-{a.seed}-{sum(seen.values())}"
+                if number % 10 == 0 and outcome != tried(data, a.findings, name, (pb.inspect,)):
+                    outcome = "finding: another verdict"
+                if outcome.startswith("finding"):
+                    a.findings.mkdir(exist_ok=True)
+                    (a.findings / f"{name}.pocket").write_bytes(data)
+                seen[outcome] += 1
+
+
+def compiled(program: Path) -> Path:
+    """The engine's reader as a program, with sanitisers."""
+    root = Path(__file__).parents[1]
+    sources = [p for p in root.glob("engine/*.c") if "int main(" not in p.read_text()]
+    options = ["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    places = [f"-I{root / 'engine'}", root / "tests" / "engine" / "verdicts.c", *sources]
+    subprocess.run(["cc", *options, *places, "-lm", "-o", program], check=True)
+    return program
 
 
 if __name__ == "__main__":

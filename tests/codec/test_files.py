@@ -192,6 +192,7 @@ def test_a_sparse_posterior_comes_back_and_takes_little(tmp_path):
     [
         ("index", torch.tensor([5, 1, 6])), ("index", torch.tensor([1, 5, 999])),
         ("index", torch.tensor([-1, 5, 6])), ("index", torch.tensor([1, 5])),
+        ("index", torch.tensor([5, -(2**31), 6], dtype=torch.int32)),
         ("index", torch.tensor([1.0, 5.0, 6.0])), ("shape", torch.tensor([8, 0])),
         ("shape", torch.tensor([[8, 6]])), ("mean", torch.zeros(2)),
     ],

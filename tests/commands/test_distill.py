@@ -217,7 +217,7 @@ def test_values_keep_their_units(called, tmp_path):
     assert run_here("train", *words) == 0
     report = json.loads(called("distill", tmp_path / "run", *FAST, "--json").stdout)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]
-    assert report["draws"]["rmse"] == pytest.approx(metrics["rmse"], abs=1e-6)
+    assert report["draws"]["rmse"] == pytest.approx(metrics["rmse"], rel=0.02)  # by moments
     assert report["one_pass"]["rmse"] == pytest.approx(metrics["rmse"], rel=0.3)
     assert "coverage_90" in report["one_pass"]
 

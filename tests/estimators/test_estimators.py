@@ -291,7 +291,8 @@ def test_a_loaded_estimator_answers_as_the_one_that_was_saved(outputs, tmp_path)
     np.testing.assert_allclose(again.predict(table), mean, atol=0.1 * std.mean())
     assert np.array_equal(again.predict(table), pb.BayesRegressor.load(path).predict(table))
     other = pb.BayesRegressor.load(path, random_state=4)
-    assert not np.array_equal(other.predict(table), again.predict(table))
+    is_drawn = not np.array_equal(other.predict(table), again.predict(table))
+    assert is_drawn == (outputs > 1)  # one value is predicted by moments
 
 
 def test_the_command_line_shows_one_value_only(tmp_path, monkeypatch, capsys):

@@ -553,6 +553,7 @@ def test_a_state_of_other_sizes_is_taken():
         ("blend_share", lambda t: t * math.nan),
         ("blend_share", lambda t: t.int()),
         ("blend", lambda t: t[:1]),
+        ("blend", lambda t: t[0]),
         ("shape", lambda t: torch.tensor([4, 7])),
         ("shape", lambda t: torch.tensor([-4, -6])),
         ("shape", lambda t: torch.tensor([2**40, 2**40])),

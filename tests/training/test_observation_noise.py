@@ -152,7 +152,7 @@ def test_whole_weights_are_drawn_more_than_once_for_a_batch():
 
     def single(seed):
         torch.manual_seed(seed)
-        return pb.predict(model, x, 1).mean.square().mean()
+        return pb.predict(model, x, 1, estimator="weight").mean.square().mean()
 
     spread = [torch.stack([f(s).reshape(()) for s in range(60)]).std() for f in (found, single)]
     assert spread[0] < spread[1] / 2

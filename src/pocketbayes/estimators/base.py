@@ -23,10 +23,11 @@ from pocketbayes.errors import FormatError, require_count, require_truth
 from pocketbayes.estimators.rows import RowLoader
 from pocketbayes.estimators.scaling import column_scales, set_input_scales_
 from pocketbayes.layers import bayesianize_, describe, update_description
+from pocketbayes.likelihoods import likelihood_of
 from pocketbayes.methods import Method
 from pocketbayes.models import ScaledMLP, build_network
 from pocketbayes.posteriors import isolated_randomness
-from pocketbayes.prediction import Prediction, one_after_another, predict
+from pocketbayes.prediction import Prediction, chosen_estimator, one_after_another, predict
 from pocketbayes.training import fit, suitable_batch_size
 
 NETWORK = "scaled_mlp"
@@ -134,20 +135,22 @@ class BayesEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _predictions(self, X: Any) -> Iterator[Prediction]:
-        """Predictions of some rows at a time, all by the same draws of the weights, in float64.
+        """Predictions of some rows at a time, in float64.
 
-        So what is said of a row does not depend on the rows beside it. One row alone is predicted
-        twice, since for one row `predict` draws the outputs, not the weights; `of_rows` cuts that.
+        Where they are drawn, it is by the same draws of the weights, so what is said of a row does
+        not depend on the rows beside it. One row alone is predicted twice, since for one row
+        `predict` draws the outputs, not the weights; `of_rows` cuts that.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         model = copy.deepcopy(self.model_).double()
+        by = chosen_estimator(model, None, likelihood_of(model, None)) or "weight"
         for part in torch.split(torch.tensor(X), _ROWS_AT_ONCE):
             part = part if len(part) > 1 else part.repeat(2, 1)
             generator = torch.Generator().manual_seed(self._seed)
             with _ONE_AT_A_TIME, one_after_another():
                 found = predict(
-                    model, part, self.num_samples, generator, estimator="weight", single=False
+                    model, part, self.num_samples, generator, estimator=by, single=False
                 )
             yield found
 

@@ -27,7 +27,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):  # type: ignore[misc]
         method: how to train, a config such as `Subspace(density=0.1)`; None: `MeanField()`.
         epochs: passes over the data; None: as `fit` does.
         batch_size: rows in a batch; None: by the number of rows.
-        num_samples: draws of the weights that a prediction averages.
+        num_samples: draws of the weights that a prediction averages; of one output there are none.
         random_state: a number makes training and predictions repeat.
         device: where to train, "cpu", "cuda" or "auto"; afterwards the model is on the CPU.
         verbose: show a progress bar on stderr.

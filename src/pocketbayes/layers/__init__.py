@@ -95,6 +95,7 @@ from pocketbayes.layers.walking import (
     first_parameter,
     has_posteriors,
     has_random_weights,
+    is_fully_connected,
     modules_of,
 )
 
@@ -148,6 +149,7 @@ __all__ = [
     "home",
     "inference_in_words",
     "is_description",
+    "is_fully_connected",
     "leave_noise_to_loss",
     "library_type",
     "like_output",

@@ -50,3 +50,16 @@ def has_random_weights(network: nn.Module) -> bool:
         if isinstance(module, BayesianModule)
         for posterior in module.posteriors_by_name().values()
     )
+
+
+def is_fully_connected(network: nn.Module) -> bool:
+    """Whether every layer with a random matrix is linear, and none convolves beside them."""
+    modules = modules_of(network)
+    layers = [
+        module
+        for module in modules
+        if isinstance(module, BayesianModule)
+        if any(len(posterior.shape) > 1 for posterior in module.posteriors_by_name().values())
+    ]
+    convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in modules)
+    return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves

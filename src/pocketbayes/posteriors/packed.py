@@ -141,7 +141,7 @@ def rises_below(index: Tensor, number: int) -> bool:
     if index.dim() != 1 or len(index) == 0:
         return False
     inside = int(index[0]) >= 0 and int(index[-1]) < number
-    return inside and not bool((index.diff() < 1).any())
+    return inside and not bool((index[1:] <= index[:-1]).any())  # differences might wrap around
 
 
 def checked_places(arrays: Mapping[str, Tensor]) -> tuple[Tensor, tuple[int, ...], str]:

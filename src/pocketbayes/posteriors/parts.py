@@ -77,13 +77,14 @@ def checked_outliers(arrays: Mapping[str, Tensor], like: Tensor) -> Outliers:
 
 def checked_blends(arrays: Mapping[str, Tensor], like: Tensor) -> Blends:
     """The blends, if each has a place, two labels of the codebook, and a share from 0 to 1."""
-    share, label, number = arrays["blend_share"], arrays["blend_label"], len(arrays["blend"])
+    share, label, place = arrays["blend_share"], arrays["blend_label"], arrays["blend"]
+    places, number = _places(place, "blend"), len(place)
     require_labels(label, len(like), (number, 2), "blend_label")
     if share.dtype != like.dtype or share.shape != (number,):
         raise PocketBayesError("blends need one share each")
     if not bool(((share >= 0) & (share <= 1)).all()):
         raise PocketBayesError("the share of a blend must lie between 0 and 1")
-    return Blends(_places(arrays["blend"], "blend"), label.clone(), share.clone())
+    return Blends(places, label.clone(), share.clone())
 
 
 def label_type(entries: int) -> torch.dtype:

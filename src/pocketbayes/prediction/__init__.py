@@ -3,6 +3,7 @@
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
 from pocketbayes.prediction.calibration import Conformal
+from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.doubts import why_unsure
 from pocketbayes.prediction.draws import (
     drawing,
@@ -24,7 +25,7 @@ from pocketbayes.prediction.inputs import (
 from pocketbayes.prediction.metrics import risk_coverage
 from pocketbayes.prediction.moment_calibration import calibrate_moments_
 from pocketbayes.prediction.moment_outputs import moment_draws
-from pocketbayes.prediction.one_pass import chosen_estimator, one_pass_draws
+from pocketbayes.prediction.one_pass import one_pass_draws
 from pocketbayes.prediction.predicting import predict
 from pocketbayes.prediction.predictions import (
     ClassPrediction,

@@ -33,11 +33,11 @@ from pocketbayes.prediction.calibration import (
     value_losses,
     value_scores,
 )
+from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.evaluation import answered
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import float_dtype, unpack
-from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import ClassPrediction, LabelPrediction
 from pocketbayes.prediction.predictives import PREDICTIVES, drawn, has_gaussian_outputs
 from pocketbayes.prediction.scoring import countable

@@ -29,7 +29,7 @@ from pocketbayes.prediction.compilation import pass_on
 from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian, full_precision
 
 
-def chosen_estimator(model: nn.Module, estimator: str | None, likelihood: Likelihood) -> str | None:
+def with_one_pass(model: nn.Module, estimator: str | None, likelihood: Likelihood) -> str | None:
     """The estimator as chosen; by itself a model with a head of its weights takes one pass.
 
     The head must have been taught for the same kind of outputs: classes, labels or values.

@@ -22,6 +22,7 @@ from pocketbayes.layers import (
 from pocketbayes.likelihoods import learned_for, likelihood_of
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
+from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.faults import require_finite
@@ -32,7 +33,6 @@ from pocketbayes.prediction.inputs import (
     lacks_batch,
     whole_inputs,
 )
-from pocketbayes.prediction.one_pass import chosen_estimator
 from pocketbayes.prediction.predictions import Prediction
 from pocketbayes.prediction.predictives import (
     PREDICTIVES,
@@ -85,9 +85,10 @@ def predict(
             advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
             "mean" (the mean network alone), or "one_pass" (what `distill_` taught: the network
-            runs once); None: one pass if taught, else the one the model was trained with. On
-            convolutions "lrt" and "weight" are different predictives. "moments": mean and variance
-            go through the network in one pass, and the draws are those of Gaussian outputs,
+            runs once); None: one pass if taught; moments in fully connected regressions of one
+            value with Gaussian noise; else the one the model was trained with. On convolutions
+            "lrt" and "weight" are different predictives. "moments": mean and variance go through
+            the network in one pass, and the draws are those of Gaussian outputs,
             always the same; `calibrate_moments_` brings them nearer to draws of the network.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
             which is not the Bayesian predictive, for comparison with work that does so.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from pocketbayes.layers import bayesian_modules, describe, moved
+from pocketbayes.layers import describe, is_fully_connected, moved
 from pocketbayes.likelihoods import LIKELIHOODS, CountLikelihood, Likelihood
 from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod, averaged
 from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
@@ -111,17 +111,6 @@ def with_constant_beta(method: VariationalMethod) -> VariationalMethod:
 
 def _is_plain_vi(method: Method) -> bool:
     return isinstance(method, VariationalMethod) and not isinstance(method, SpikeSlab)
-
-
-def is_fully_connected(model: nn.Module) -> bool:
-    """Whether every layer with a random matrix is linear, and none convolves beside them."""
-    layers = [
-        module
-        for _, module in bayesian_modules(model)
-        if any(len(module.posterior(name).shape) > 1 for name in module.posteriors)
-    ]
-    convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in model.modules())
-    return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves
 
 
 def default_epochs(

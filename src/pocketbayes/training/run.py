@@ -17,12 +17,13 @@ from pocketbayes.methods import StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
 from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
-from pocketbayes.training.best import compare_epoch, has_waited, restore_best_
+from pocketbayes.training.best import compare_epoch, has_waited
 from pocketbayes.training.checkpoints import NAME, write_history
 from pocketbayes.training.composition import FitResult
 from pocketbayes.training.diagnosis import LossWatch, fault_in_batch, where_not_finite
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import deferred_interrupt, peak_memory
+from pocketbayes.training.finishing import finish_
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
@@ -31,7 +32,6 @@ from pocketbayes.training.run_state import (
     RunState,
     fill_model,
     load_state,
-    note_training,
     save_state,
 )
 from pocketbayes.training.settings import Settings
@@ -119,9 +119,7 @@ class Run:
                 if has_waited(self.at, self.settings.patience):
                     break
                 self._run_epoch(bar, begin, interrupted)
-        restore_best_(self.at, self.model)
-        self.settings.method.finish(self.model)
-        note_training(self.model, self.settings.method, self.settings.dataset_size, self.at)
+        finish_(self.fabric, self.model, self.settings, self.batches, self.at)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
