@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+LITE := $(VENV)/.lite
 # The demo needs less than the tests; what the tests installed will do.
 READY := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 
@@ -42,10 +43,9 @@ $(INSTALLED) $(VENV)/.demo: pyproject.toml constraints.txt
 	touch $@
 
 # Predictions without torch, compiled; tests that need it skip where there is no compiler.
-LITE := $(VENV)/.lite
 lite: $(LITE)
 
-$(LITE): $(INSTALLED) $(shell find lite engine -type f -name '*.[chp]*' -not -path '*/__pycache__/*')
+$(LITE): $(INSTALLED) $(wildcard engine/*.[ch] lite/*.* lite/src/*/*.py)
 	if command -v cc > /dev/null; then \
 		$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall ./lite; \
 	fi
