@@ -29,6 +29,7 @@ static const float *learned(const pocket *m, const char *name)
 int answers_plan(pocket *m)
 {
     size_t most = (size_t)(m->options.most_draws > 1 ? m->options.most_draws : 1), members = (size_t)m->members;
+    size_t width = m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
     int how = likelihood_of(m);
     if (how == LIKELIHOODS)
         return snprintf(m->error, 256, "the likelihood %.40s is none that this engine knows", m->facts.likelihood), 1;
@@ -38,6 +39,7 @@ int answers_plan(pocket *m)
     most = (most + members - 1) / members * members;
     m->draws = take(m, most * ROWS * m->outputs + 2 * ROWS * m->outputs + 2 * most, sizeof(float));
     m->normals = take(m, most * m->outputs, sizeof(float));
+    m->work = take(m, normals_room((int)most, (int)width), sizeof(double));
     return m->error[0] || head_plan(m);
 }
 
@@ -307,7 +309,7 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
     for (size_t first = 0; first < (size_t)rows; first += ROWS) {
         size_t block = (size_t)rows - first < ROWS ? (size_t)rows - first : ROWS;
         if (!ask->normals && m->normals_made != each && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)) {
-            spread_normals(m->normals, each, (int)width);
+            spread_normals(m->normals, each, (int)width, m->work);
             m->normals_made = each;
         }
         int draws = draw_block(m, inputs, ask, first, block, each);

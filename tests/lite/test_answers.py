@@ -28,8 +28,7 @@ def golden(lite, name):
 def test_golden_answers(lite, name, estimator):
     model, x = golden(lite, name)
     expected = ANSWERS["files"][name]["estimators"][estimator]
-    normals = ANSWERS["normals"].get(f"{expected['num_samples']}x3")
-    found = model.predict(x, estimator, ANSWERS["draws"], normals=normals)
+    found = model.predict(x, estimator, ANSWERS["draws"])
     assert found.num_samples == expected["num_samples"]
     for field in FIELDS:
         np.testing.assert_allclose(getattr(found, field), expected[field], rtol=1e-4, atol=1e-4)
