@@ -192,3 +192,14 @@ def test_entropy_is_the_sum_of_its_parts(lite):
     whole = found.aleatoric + found.epistemic * 49 / 50
     np.testing.assert_allclose(found.entropy, whole, atol=1e-5)
     assert (found.entropy <= math.log(3)).all()
+
+
+@pytest.mark.parametrize("outputs", [2, 10, 20])
+def test_classes_in_great_doubt_by_moments(lite, tmp_path, outputs):
+    """The same points stand for the Gaussian of outputs, wherever classes are told from it."""
+    theirs, ours, x = saved(lite, tmp_path, "categorical", outputs)
+    expected = pb.predict(theirs, 3 * x, estimator="moments")
+    found = ours.predict(3 * x.numpy(), "moments")
+    assert float(expected.epistemic.max()) > 0.1
+    for name in FIELDS:
+        close(getattr(found, name), getattr(expected, name))

@@ -1,5 +1,6 @@
 """The wheel: its size, its speed, and what it refuses; nothing crashes."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile_files import mended
 from program_models import GOLDEN
 
 from pocketbayes import __version__
@@ -105,3 +107,19 @@ def test_refusals(lite, x, options, match):
         plain.predict(np.zeros(6), "one_pass")
     with pytest.raises(lite.LiteError, match="no prediction set"):
         _ = plain.predict(np.zeros(6)).prediction_set
+
+
+@pytest.mark.parametrize("name", ["head", "residual-sparse", "deep-ensemble"])
+def test_forged_files_answer_or_are_errors(lite, name):
+    """One bit in a hundred places is another one, under a checksum that is right."""
+    data = (GOLDEN / f"program-{name}.pocket").read_bytes()
+    random, answered = np.random.default_rng(1), 0
+    for place in random.integers(0, len(data), 100):
+        bit = bytes([data[place] ^ 1 << random.integers(8)])
+        with contextlib.suppress(lite.LiteError):
+            model = lite.read(mended(data[:place] + bit + data[place + 1 :]))
+            x = np.zeros((2, *model.input_shapes[0]))
+            for estimator in (None, "mean", "moments"):
+                model.predict(x, estimator, 5)
+            answered += 1
+    assert answered
