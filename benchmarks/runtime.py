@@ -4,9 +4,9 @@
 
 A row is the median of ratios to the plain dense pass of the same shapes that was timed just before,
 on one thread. Weights are random, and of a density one by one at random: time depends on that only.
-The engine is compiled here, by the system's compiler. With --starts, from a file instead: a row has
-seconds from the start of a process's imports to the first answer, and milliseconds for an example, of
-`predict` and of pocketbayes-lite, which must be installed.
+The engine is compiled here, by the system's compiler. With --starts, from a file instead: a row of
+results/runtime_starts.jsonl has seconds from the start of a process's imports to the first answer,
+and milliseconds for an example, of `predict` and of pocketbayes-lite, which must be installed.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def starts(name: str, estimator: str, batches: list[int], budget: float) -> None
         files = {"torch": path, "engine": path}
         for found in timed(files, x.numpy(), estimator=estimator, batches=batches, seconds=budget):
             row = {"network": name, "estimator": estimator} | found.facts()
-            append_result("runtime", **row)
+            append_result("runtime_starts", **row)
 
 
 def main() -> None:
