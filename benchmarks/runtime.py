@@ -1,0 +1,130 @@
+"""What a pass of the C engine costs, in passes of torch's plain eager network in the same process.
+
+    python benchmarks/runtime.py --networks mlp lenet5 resnet20 resnet18
+
+A row is the median of ratios to the plain dense pass of the same shapes that was timed just before,
+on one thread. Weights are random, and of a density one by one at random: time depends on that only.
+The engine is compiled here, by the system's compiler.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from record import append_result
+from torch import Tensor, nn
+
+import pocketbayes as pb
+from pocketbayes.codec.state import plain_state
+from pocketbayes.models import build_network
+from pocketbayes.programs import encoded, weight_names
+from pocketbayes.tracing import inputs_of, program_of
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / folder) for folder in ("", "engine")]
+from built import CFacts, Engine, compiled, described, file_of  # noqa: E402
+
+SHAPES = {"mlp": (64,), "lenet5": (1, 28, 28)}
+
+
+def network(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    options = {"hidden": (64, 64)} if name == "mlp" else {}
+    return build_network(name, input_shape=SHAPES.get(name, (3, 32, 32)), num_outputs=10, **options)
+
+
+def engine_for(
+    library: object, net: nn.Module, x: Tensor, density: float
+) -> tuple[Engine, nn.Module]:
+    """The network with random weights of this density in both, and its Bayesian program."""
+    made, kept, weights = np.random.default_rng(0), [], []
+    model = pb.bayesianize_(net, std_init=0.01)
+    posteriors, state = dict(pb.named_posteriors(model)), plain_state(model)
+    program = program_of(model, inputs_of((x,)), weight_names(posteriors, state))
+    for name, q in posteriors.items():
+        mean = q.moments()[0].detach().numpy().copy()
+        index = np.flatnonzero(made.random(mean.size) < density)
+        index = None if density == 1 or mean.ndim < 2 else index.astype(np.uint32)
+        numbers = mean.ravel() if index is None else mean.ravel()[index]
+        weights.append(
+            described(name, mean.shape, numbers, kept, np.full(len(numbers), 0.01), index)
+        )
+        means = np.zeros(mean.size, np.float32)
+        means[slice(None) if index is None else index] = numbers
+        q.mean.data.copy_(torch.from_numpy(means.reshape(mean.shape)))
+    for name, tensor in state.items():
+        weights.append(described(name, tensor.shape, tensor.detach().float().numpy(), kept))
+    facts = CFacts(likelihood=b"categorical", is_local=1)
+    return Engine(library, file_of(weights, encoded(program)), kept, facts, 30), model
+
+
+def ratio(
+    work: Callable[[], object], plain: Callable[[], object], budget: float
+) -> tuple[float, float]:
+    """Medians of seconds of `work` over those of `plain`, in turns, and of these."""
+    work(), plain()
+    found, base, end = list[float](), list[float](), time.perf_counter() + budget
+    while len(found) < 5 or time.perf_counter() < end:
+        base.append(seconds(plain))
+        found.append(seconds(work) / base[-1])
+    return statistics.median(found), statistics.median(base)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.process_time()
+    times = 0
+    while times == 0 or time.process_time() - begin < 1e-3:  # the clock is coarse
+        work()
+        times += 1
+    return (time.process_time() - begin) / times
+
+
+@torch.inference_mode()
+def passed(plain: nn.Module, x: Tensor) -> Tensor:
+    return plain(x)
+
+
+def main() -> None:
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--networks", nargs="+", default=["mlp", "lenet5", "resnet20", "resnet18"])
+    made.add_argument("--batches", nargs="+", type=int, default=[1, 64])
+    made.add_argument("--densities", nargs="+", type=float, default=[1, 0.05, 0.035])
+    made.add_argument("--estimators", nargs="+", default=["mean", "moments"])
+    made.add_argument("--budget", type=float, default=3.0, help="seconds for each row")
+    a = made.parse_args()
+    torch.set_num_threads(1)
+    library = compiled(Path(tempfile.mkdtemp()))
+    for name in a.networks:
+        for density in a.densities:
+            if density < 1 and name == "mlp":
+                continue
+            plain, shape = network(name).eval(), SHAPES.get(name, (3, 32, 32))
+            engine, model = engine_for(
+                library, network(name).eval(), torch.randn(1, *shape), density
+            )
+            for batch in a.batches:
+                x = torch.randn(batch, *shape)
+                found = engine.predict(x.numpy(), wanted=["outputs"])["outputs"]
+                expected = pb.predict(
+                    model, x, estimator="mean", likelihood="categorical", single=False
+                )
+                probs = torch.from_numpy(found).softmax(1)
+                assert float((probs - expected.probs).abs().max()) < 1e-4
+                for estimator in a.estimators:
+                    draws = 30 if estimator == "moments" else 1
+                    work = engine.caller(x.numpy(), estimator=estimator, draws=draws)
+                    value, base = ratio(work, partial(passed, plain, x), a.budget)
+                    row = {"network": name, "density": density, "batch": batch}
+                    append_result(
+                        "runtime", **row, estimator=estimator, ratio=value, plain_ms=1e3 * base
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+/* engine/answers.c: from draws of outputs to what a prediction holds (pocketbayes.prediction.summaries). */
+#include "inside.h"
+#include "scalars.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { CATEGORICAL, BERNOULLI, GAUSSIAN, HETEROSCEDASTIC, STUDENT_T, POISSON, NEGATIVE_BINOMIAL, LIKELIHOODS };
+static const char *const NAMES[] = {"categorical", "bernoulli", "gaussian", "heteroscedastic", "student-t", "poisson", "negative-binomial"};
+
+static int likelihood_of(const pocket *m)
+{
+    for (int i = 0; m->facts.likelihood && i < LIKELIHOODS; i++)
+        if (!strcmp(NAMES[i], m->facts.likelihood))
+            return i;
+    return m->facts.likelihood ? LIKELIHOODS : CATEGORICAL;
+}
+
+/* A parameter that was learned beside the weights, one for each output; NULL: it never was. */
+static const float *learned(const pocket *m, const char *name)
+{
+    for (uint32_t i = 0; i < m->file->count; i++) {
+        const char *own = m->file->weights[i].name, *end = strrchr(own, '.');
+        if (!strcmp(end ? end + 1 : own, name) && m->file->weights[i].size == m->outputs)
+            return m->file->weights[i].mean;
+    }
+    return NULL;
+}
+
+int answers_plan(pocket *m)
+{
+    size_t most = (size_t)(m->options.most_draws > 1 ? m->options.most_draws : 1), members = (size_t)m->members;
+    int how = likelihood_of(m);
+    if (how == LIKELIHOODS)
+        return snprintf(m->error, 256, "the likelihood %.40s is none that this engine knows", m->facts.likelihood), 1;
+    if (how == HETEROSCEDASTIC && m->slots[m->program.output].shape.side[0] % 2)
+        return snprintf(m->error, 256, "a heteroscedastic model has an odd number of outputs"), 1;
+    m->kind = how == CATEGORICAL ? POCKET_CLASSES : how == BERNOULLI ? POCKET_LABELS : POCKET_VALUES;
+    most = (most + members - 1) / members * members;
+    m->draws = take(m, most * ROWS * m->outputs + 2 * ROWS * m->outputs + 2 * most, sizeof(float));
+    m->normals = take(m, most * m->outputs, sizeof(float));
+    return m->error[0] || head_plan(m);
+}
+
+static float plogp(float p) { return p > 0 ? -p * logf(p) : 0; }
+
+static float bounded(float x, float most)
+{
+    float inside = x < -most ? -most : x > most ? most : x;
+    return inside + tanhf(x - inside);
+}
+
+/* All draws of one row: S numbers, `step` apart. */
+typedef struct drawn { const float *x; size_t step; int draws, is_gaussian; } drawn;
+
+/* probs += share softmax(x factor); gives the entropy of that softmax, log sum exp(t) - mean t. */
+static float add_softmax(const float *x, size_t n, size_t step, float factor, float share, float *restrict probs,
+                         float *restrict power)
+{
+    float most = x[0], sum = 0, mixed = 0;
+    for (size_t c = 1; c < n; c++)
+        most = x[c * step] > most ? x[c * step] : most;
+    for (size_t c = 0; c < n; c++)
+        power[c] = exponential((x[c * step] - most) * factor);
+    for (size_t c = 0; c < n; c++) {
+        sum += power[c];
+        mixed += power[c] * (x[c * step] - most) * factor;
+    }
+    for (size_t c = 0; c < n; c++)
+        probs[c] += power[c] * (share / sum);
+    return logf(sum) - mixed / sum;
+}
+
+/* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. */
+static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+{
+    size_t classes = (size_t)m->slots[m->program.output].shape.side[0], positions = m->outputs / classes;
+    float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
+    float *probs = m->draws + (size_t)d.draws * ROWS * m->outputs;
+    for (size_t p = 0; p < positions; p++) {
+        double entropy = 0, inside = 0;
+        size_t best = 0, to = row * positions + p;
+        memset(probs, 0, classes * sizeof *probs);
+        for (int i = 0; i < d.draws; i++)
+            inside += (double)add_softmax(d.x + (size_t)i * d.step + p, classes, positions, 1 / divisor, 1 / (float)d.draws,
+                                          probs, probs + classes) / d.draws;
+        for (size_t c = 0; c < classes; c++) {
+            entropy += (double)plogp(probs[c]);
+            best = probs[c] > probs[best] ? c : best;
+            if (a->probs)
+                a->probs[row * m->outputs + c * positions + p] = probs[c];
+        }
+        double rest = entropy > inside ? entropy - inside : 0;
+        if (a->entropy) a->entropy[to] = (float)entropy;
+        if (a->aleatoric) a->aleatoric[to] = (float)inside;
+        if (a->epistemic) a->epistemic[to] = d.draws > 1 ? (float)(rest * d.draws / (d.draws - 1)) : 0;
+        if (a->label) a->label[to] = (int32_t)best;
+    }
+}
+
+/* The same of every label by itself. */
+static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+{
+    float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
+    for (size_t k = 0; k < m->outputs; k++) {
+        double mean = 0, inside = 0;
+        size_t to = row * m->outputs + k;
+        for (int s = 0; s < d.draws; s++) {
+            float p = 1 / (1 + expf(-d.x[(size_t)s * d.step + k] / divisor));
+            mean += (double)p / d.draws;
+            inside += (double)(plogp(p) + plogp(1 - p)) / d.draws;
+        }
+        double entropy = (double)(plogp((float)mean) + plogp((float)(1 - mean))), rest = entropy > inside ? entropy - inside : 0;
+        if (a->probs) a->probs[to] = (float)mean;
+        if (a->entropy) a->entropy[to] = (float)entropy;
+        if (a->aleatoric) a->aleatoric[to] = (float)inside;
+        if (a->epistemic) a->epistemic[to] = d.draws > 1 ? (float)(rest * d.draws / (d.draws - 1)) : 0;
+        if (a->label) a->label[to] = mean > 0.5;
+    }
+}
+
+/* Location and variance of target k given an output. */
+static void part_of(const pocket *m, int how, const float *x, size_t k, float *location, float *variance)
+{
+    const float *first = learned(m, how == GAUSSIAN ? "noise_log_std" : how == STUDENT_T ? "noise_log_scale" : "noise_log_dispersion");
+    const float *freedom = how == STUDENT_T ? learned(m, "noise_log_freedom") : NULL;
+    float log_noise = first ? first[k] : how == NEGATIVE_BINOMIAL ? -15 : -13.8155106f;
+    *location = x[k];
+    switch (how) {
+    case GAUSSIAN: *variance = expf(2 * log_noise); break;
+    case HETEROSCEDASTIC: *variance = expf(bounded(x[k + m->outputs / 2], 20)); break;
+    case STUDENT_T: {
+        float rest = expf(bounded(freedom ? freedom[k] : 1.38629436f, 10));
+        *variance = expf(2 * log_noise) * (2 + rest) / rest;
+        break;
+    }
+    case POISSON: *location = *variance = expf(bounded(x[k], 30)); break;
+    default:
+        *location = expf(bounded(x[k], 30));
+        *variance = *location + expf(bounded(log_noise, 15)) * *location * *location;
+    }
+}
+
+/* The quantile of a mixture of normals, by bisection between Cantelli's bounds. */
+static float quantile(const float *location, const float *variance, int draws, double mean, double std, double share)
+{
+    double odds = sqrt(share / (1 - share)), low = mean - std / odds, high = mean + std * odds;
+    for (int i = 0; i < 28; i++) {
+        double middle = (low + high) / 2, below = 0;
+        for (int s = 0; s < draws; s++)
+            below += 0.5 * erfc(-(middle - (double)location[s]) / sqrt(2 * (double)variance[s] + 1e-60)) / draws;
+        if (below < share)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (float)((low + high) / 2);
+}
+
+/* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it. */
+static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
+{
+    int how = likelihood_of(m), draws = d.draws;
+    size_t targets = how == HETEROSCEDASTIC ? m->outputs / 2 : m->outputs;
+    float factor = m->facts.temperature > 0 ? m->facts.temperature : 1;
+    size_t most = (size_t)draws;
+    float *location = m->draws + (size_t)draws * ROWS * m->outputs + 2 * ROWS * m->outputs, *variance = location + most;
+    for (size_t k = 0; k < targets; k++) {
+        double mean = 0, inside = 0, apart = 0;
+        size_t to = row * targets + k;
+        for (int s = 0; s < draws; s++) {
+            part_of(m, how, d.x + (size_t)s * d.step, k, &location[s], &variance[s]);
+            mean += (double)location[s] / draws;
+        }
+        for (int s = 0; s < draws; s++) {
+            location[s] = (float)(mean + (double)factor * ((double)location[s] - mean));
+            variance[s] *= factor * factor;
+            inside += (double)variance[s] / draws;
+            apart += ((double)location[s] - mean) * ((double)location[s] - mean) / (draws > 1 ? draws - 1 : 1);
+        }
+        double std = sqrt(inside + apart);
+        if (a->mean) a->mean[to] = (float)mean;
+        if (a->aleatoric) a->aleatoric[to] = (float)inside;
+        if (a->epistemic) a->epistemic[to] = (float)apart;
+        if (a->std) a->std[to] = (float)std;
+        for (int s = 0; s < draws && d.is_gaussian && draws > 1; s++)   /* no gaps between the draws */
+            location[s] = (float)mean, variance[s] += (float)apart;
+        double tail = (1 - (double)ask->level) / 2;
+        if (a->lower) a->lower[to] = quantile(location, variance, draws, mean, std, tail);
+        if (a->upper) a->upper[to] = quantile(location, variance, draws, mean, std, 1 - tail);
+    }
+}
+
+/* Mean and variance over draws of the outputs themselves. */
+static void tell_outputs(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+{
+    for (size_t k = 0; k < m->outputs && (a->outputs || a->variances); k++) {
+        double mean = 0, apart = 0;
+        for (int s = 0; s < d.draws; s++)
+            mean += (double)d.x[(size_t)s * d.step + k] / d.draws;
+        for (int s = 0; s < d.draws; s++)
+            apart += ((double)d.x[(size_t)s * d.step + k] - mean) * ((double)d.x[(size_t)s * d.step + k] - mean);
+        if (a->outputs) a->outputs[row * m->outputs + k] = (float)mean;
+        if (a->variances) a->variances[row * m->outputs + k] = d.draws > 1 ? (float)(apart / (d.draws - 1)) : 0;
+    }
+}
+
+/* Outputs of some rows into a draw, one number of all lanes after the other into rows. */
+static void keep(const run *r, size_t rows, const float *from, float *to)
+{
+    size_t n = r->model->outputs;
+    for (size_t l = 0; l < r->lanes && l < rows; l++)
+        for (size_t i = 0; i < n; i++)
+            to[l * n + i] = from[i * r->lanes + l];
+}
+
+/* Draw s of m + sqrt(v) z, for the rows that a pass had; without a variance the mean alone. */
+static void keep_gaussian(const run *r, const pocket_ask *ask, size_t rows, size_t row, int first, int draws)
+{
+    const pocket *m = r->model;
+    size_t n = m->outputs;
+    const float *mean = mean_of(r, m->program.output), *variance = variance_of(r, m->program.output), *z = ask->normals;
+    float *spread = m->draws + (size_t)draws * ROWS * n * (size_t)m->members, factor = m->facts.moments_factor;
+    size_t width = (size_t)m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
+    if (ask->estimator == POCKET_ONE_PASS) {
+        head_spread(r, spread, spread + ROWS * n);
+        mean = spread, variance = spread + ROWS * n, factor = 1;
+    }
+    factor = factor > 0 ? factor : 1;
+    z = z ? z : m->normals;
+    for (size_t l = 0; l < r->lanes && l < rows; l++)
+        for (size_t i = 0; i < n; i++) {
+            float from = mean[i * r->lanes + l], std = variance ? sqrtf(variance[i * r->lanes + l] * factor) : 0;
+            float *to = m->draws + ((size_t)first * ROWS + row + l) * n + i;
+            for (int s = 0; s < draws; s++, to += ROWS * n)
+                *to = from + std * z[(size_t)s * width + i / (n / width)];
+        }
+}
+
+/* One network for all rows of a block, many at once where buffers are small. */
+static void forward(run *r, const float *const *inputs, const pocket_ask *ask, size_t first, size_t rows, int draw, int draws)
+{
+    const pocket *m = r->model;
+    size_t n = m->outputs;
+    for (size_t row = 0; row < rows && !r->failed; row += r->lanes) {
+        r->lanes = m->is_small && rows - row > 2 ? ROWS : 1;
+        r->first_row = first + row;
+        pass(r, inputs, rows - row);
+        if (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)
+            keep_gaussian(r, ask, rows - row, row, draw, draws);
+        else
+            keep(r, rows - row, mean_of(r, m->program.output), m->draws + ((size_t)draw * ROWS + row) * n);
+    }
+}
+
+static int draw_block(pocket *m, const float *const *inputs, const pocket_ask *ask, size_t first, size_t rows, int each)
+{
+    int draw = 0;
+    for (int k = 0; k < m->members; k++) {
+        run r = {.model = m, .member = &m->member[k], .lanes = 1, .moments = ask->estimator == POCKET_MOMENTS,
+                 .drawn = ask->estimator == POCKET_WEIGHT, .seed = ask->seed};
+        if (ask->estimator == POCKET_WEIGHT)
+            for (r.draw = 0; r.draw < each && !r.failed; r.draw++, draw++) {
+                weights_draw(&r);
+                forward(&r, inputs, ask, first, rows, draw, 1);
+            }
+        else
+            forward(&r, inputs, ask, first, rows, draw, each), draw += each;
+        if (r.failed)
+            return snprintf(m->error, 256, "an index is not among the rows of an embedding"), -1;
+    }
+    return draw;
+}
+
+static const char *refused(const pocket *m, const float *const *inputs, int rows, const pocket_ask *ask, const pocket_answer *a)
+{
+    int how = likelihood_of(m);
+    if (rows < 1)
+        return "there is nothing to predict";
+    if (ask->estimator == POCKET_MOMENTS && (m->no_moments[0] || !m->options.moments))
+        return m->no_moments[0] ? m->no_moments : "the model was not opened for moments";
+    if (ask->estimator == POCKET_ONE_PASS && (!m->has_head || m->members > 1))
+        return "the model has no one-pass head";
+    if (ask->estimator != POCKET_MEAN && (ask->draws < 1 || ask->draws > m->options.most_draws))
+        return "the model was not opened for as many draws, or none were asked for";
+    if ((a->lower || a->upper) && m->kind == POCKET_VALUES && how != GAUSSIAN && how != HETEROSCEDASTIC)
+        return "intervals are known for Gaussian noise only";
+    if ((a->lower || a->upper) && !(ask->level > 0 && ask->level < 1))
+        return "the level of an interval must be between 0 and 1";
+    for (int k = 0; k < m->program.inputs; k++)
+        for (size_t i = 0; i < m->slots[k].size * (size_t)rows; i++)
+            if (!isfinite(inputs[k][i]))
+                return "an input is NaN or infinite";
+    return NULL;
+}
+
+int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket_ask *ask, const pocket_answer *a)
+{
+    const char *wrong = refused(m, inputs, rows, ask, a);
+    size_t n = m->outputs, width = m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
+    int each = ask->estimator == POCKET_MEAN || (!m->is_random && ask->estimator != POCKET_ONE_PASS)
+             ? 1 : (ask->draws + m->members - 1) / m->members;
+    if (wrong)
+        return snprintf(m->error, 256, "%s", wrong), 1;
+    m->error[0] = 0;
+    for (size_t first = 0; first < (size_t)rows; first += ROWS) {
+        size_t block = (size_t)rows - first < ROWS ? (size_t)rows - first : ROWS;
+        if (!ask->normals && m->normals_made != each && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)) {
+            spread_normals(m->normals, each, (int)width);
+            m->normals_made = each;
+        }
+        int draws = draw_block(m, inputs, ask, first, block, each);
+        if (draws < 0)
+            return 1;
+        for (size_t row = 0; row < block; row++) {
+            int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
+            drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
+            tell_outputs(m, d, first + row, a);
+            if (m->kind == POCKET_CLASSES)
+                tell_classes(m, d, first + row, a);
+            else if (m->kind == POCKET_LABELS)
+                tell_labels(m, d, first + row, a);
+            else
+                tell_values(m, d, first + row, ask, a);
+        }
+    }
+    return 0;
+}

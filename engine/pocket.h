@@ -1,0 +1,61 @@
+/* engine/pocket.h: from the weights of a file to predictions that know how sure they are. */
+#ifndef POCKET_H
+#define POCKET_H
+#include "file.h"
+
+typedef struct pocket pocket;  /* an open model; threads each need their own */
+
+/* What a file says of its model beside weights and program. */
+typedef struct pocket_facts {
+    const char *likelihood;    /* NULL: "categorical" */
+    float temperature;         /* 0: none */
+    float moments_factor;      /* 0: none */
+    int is_local;              /* 1: estimator "lrt", noise of its own at every position */
+    int keeps_dropout;
+    const char *last_layer;    /* of a head with `last_variance`: the name of its last place; else NULL */
+    const float *gone;         /* of a head: two numbers for each place; NULL: an old head without */
+} pocket_facts;
+
+typedef struct pocket_options {
+    int most_draws;            /* of weights or of a Gaussian; 0: the mean only */
+    int moments;               /* 1: plan for moments */
+} pocket_options;
+
+enum { POCKET_MEAN, POCKET_ONE_PASS, POCKET_MOMENTS, POCKET_WEIGHT };  /* estimators */
+enum { POCKET_CLASSES, POCKET_LABELS, POCKET_VALUES };  /* kinds of answers */
+
+typedef struct pocket_ask {
+    int estimator;
+    int draws;                 /* S; each member of an ensemble has as many, S in all or a few more */
+    uint64_t seed;
+    float level;               /* of the interval, e.g. 0.9 */
+    const float *normals;      /* (S, outputs) that stand for a Gaussian; NULL: the engine's own */
+} pocket_ask;
+
+/* Where answers go, each NULL or room for all rows; the first (rows, *output shape). Classes lie
+   along the first axis of an output; entropies are one for each example and position of those. */
+typedef struct pocket_answer {
+    float *outputs;            /* means of the network's outputs over draws */
+    float *variances;          /* their variances over draws */
+    float *probs, *entropy, *aleatoric, *epistemic;
+    int32_t *label;
+    float *mean, *std, *lower, *upper;
+} pocket_answer;
+
+/* 0, or a sentence in `error` (256 bytes): whether a program fits weights of these shapes. */
+int pocket_check(const uint8_t *program, size_t size, const pocket_weight *weights, uint32_t count, char *error);
+
+/* NULL and a sentence if the program is not one that can be run. The file must stay as long. */
+pocket *pocket_open(const pocket_file *file, const pocket_facts *facts, const pocket_options *options, char *error);
+void pocket_close(pocket *model);
+
+/* What a model takes and gives: sides of an input (number >= 0) or of the output (-1); the rank. */
+int pocket_shape(const pocket *model, int number, int32_t *sides);
+int pocket_kind(const pocket *model);
+size_t pocket_memory(const pocket *model);  /* bytes held beside the file's */
+
+/* Inputs (rows, *shape), row-major. 0, or an error: see pocket_error. Allocates nothing. */
+int pocket_predict(pocket *model, const float *const *inputs, int rows, const pocket_ask *ask,
+                   const pocket_answer *answer);
+const char *pocket_error(const pocket *model);
+#endif
