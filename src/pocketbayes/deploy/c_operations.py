@@ -1,0 +1,234 @@
+"""One function an operation: the calls that compute it, and its moments."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pocketbayes.deploy.c_passes import Pass, Shape, Value
+from pocketbayes.deploy.c_tables import real
+from pocketbayes.moments import positions_regrouped
+from pocketbayes.programs import Weight
+
+Rule = Callable[..., None]
+RULES: dict[str, Rule] = {}
+# Functions of t, with constants a and b.
+FUNCTIONS = {
+    "relu": "t > 0 ? t : 0",
+    "leaky_relu": "t > 0 ? t : a * t",
+    "abs": "fabsf(t)",
+    "clamp": "t < a ? a : t > b ? b : t",
+    "hardsigmoid": "(t < -3 ? 0 : t > 3 ? 6 : t + 3) / 6",
+    "hardswish": "t * (t < -3 ? 0 : t > 3 ? 6 : t + 3) / 6",
+    "affine": "a * t + b",
+    "square": "a * a * t",
+    "tanh": "tanhf(t)",
+    "sigmoid": "1 / (1 + expf(-t))",
+    "silu": "t / (1 + expf(-t))",
+    "gelu": "0.5f * t * erfcf(-0.70710678f * t)",
+    "gelu_tanh": "0.5f * t * (1 + tanhf(0.79788456f * (t + 0.044715f * t * t * t)))",
+    "softplus": "(t > 0 ? t : 0) + log1pf(expf(-fabsf(t)))",
+    "elu": "t > 0 ? t : a * expm1f(t)",
+}
+_SLOPES = {"relu": 0.0, "abs": -1.0}
+_FEW_NODES, _MANY_NODES = 16, 64
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def entered(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return entered
+
+
+def run_operation(body: Pass) -> None:
+    """Adds the calls of the operation of this step."""
+    operation = body.operation()
+    if operation.name not in RULES:
+        raise body.refusal()
+    RULES[operation.name](body, *operation.fields)
+
+
+@_rule("linear")
+def _linear(body: Pass, x: Any, weight: Weight, bias: Any) -> None:
+    value = body.value(x)
+    kind = body.row(weight, bias, len(value.shape) == 1)
+    outputs, inputs = body.source.mean_of(weight).shape
+    sides = value.size // inputs, inputs, outputs
+    _product(body, "linear", kind, value, weight, bias, len(value.shape) - 1, sides)
+
+
+@_rule("conv")
+def _conv(body: Pass, x: Any, weight: Weight, bias: Any, groups: int, *lists: Shape) -> None:
+    value = body.value(x)
+    kind = body.row(weight, bias, True)
+    shape = body.source.mean_of(weight).shape
+    number = body.step + len(body.source.program.inputs)
+    out = body.source.shapes[number]
+    window = _window(value.shape, out, (shape[2:], *lists), groups, 0)
+    _product(body, "conv", kind, value, weight, bias, 0, (), window)
+
+
+def _product(
+    body: Pass, name: str, kind: str, x: Value, weight: Weight, bias: Any, features: int,
+    sides: Sequence[int], *before: str,
+) -> None:  # fmt: skip
+    """Noise is common where it was, and everywhere else if one draw serves all positions."""
+    noisy = [w is not None and body.source.variance_of(w) is not None for w in (weight, bias)]
+    random = body.source.carries and (x.is_random or any(noisy))
+    every = any(noisy) and body.source.is_common(weight)
+    common = tuple((every or c) and i != features for i, c in enumerate(x.common))
+    y = body.result(random, common)
+    table = f"&w{body.step}"
+    if random:
+        args = (x.mean, x.variance or "0", y.mean, y.variance)
+        body.call(f"{name}_{kind}_moments", table, *before, *args, *sides)
+    else:
+        body.call(f"{name}_{kind}", table, *before, x.mean, y.mean, *sides)
+
+
+def _window(x: Shape, y: Shape, lists: Sequence[Shape], groups: int, counted: int) -> str:
+    """A `window` in C, of kernel, stride, padding and dilation of one or two axes."""
+    axes = len(lists[0])
+    fillers = (1, 1, 0, 1)
+    pairs = [(fill,) * (2 - axes) + tuple(each) for each, fill in zip(lists, fillers, strict=True)]
+    around = [(1,) * (2 - axes) + s[len(s) - axes :] for s in (x, y)]
+    channels, outputs = (_size(s[: len(s) - axes]) for s in (x, y))
+    sides = ", ".join(f"{{{a}, {b}}}" for a, b in (*around, *pairs))
+    return f"&(const window){{{channels}, {outputs}, {groups}, {sides}, {counted}}}"
+
+
+def _size(shape: Shape) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
+
+@_rule("norm")
+def _norm(body: Pass, x: Any, *_: Any) -> None:
+    number = body.step + len(body.source.program.inputs)
+    if number in body.folded:
+        return
+    value, tables = body.value(x), body.tables
+    scale, shift = body.norm(body.operation())
+    names = [
+        tables.floats(f"{n}{body.step}", v) for n, v in (("scale", scale), ("shift", shift))
+    ]
+    y = body.result(value.is_random, value.common, value)
+    sides = value.shape[0], _size(value.shape[1:])
+    body.call("norm", *names, value.mean, y.mean, *sides)
+    if y.variance is not None:
+        body.call("norm", names[0], "0", value.variance, y.variance, *sides)
+
+
+@_rule("reshape", "dropout")
+def _reshape(body: Pass, x: Any, *_: Any) -> None:
+    value = body.value(x)
+    shape = body.source.shapes[body.step + len(body.source.program.inputs)]
+    common = (False,) * len(shape)
+    if any(value.common):
+        common = positions_regrouped(value.common, value.shape, shape)
+    body.alias(x, shape, common)
+
+
+@_rule("add", "subtract")
+def _add(body: Pass, a: Any, b: Any) -> None:
+    one, other = body.value(a), body.value(b)
+    if one.shape != other.shape:
+        raise body.refusal(f"of shapes {one.shape} and {other.shape}")
+    if a == b and one.is_random:
+        raise body.refusal("of a value and itself")
+    common = tuple(map(max, one.common, other.common))
+    y = body.result(one.is_random or other.is_random, common, one if one.is_random else other)
+    sign = "1" if body.operation().name == "add" else "-1"
+    body.call("add", one.mean, other.mean, sign, y.mean, one.size)
+    both = [v.variance for v in (one, other) if v.variance is not None]
+    if len(both) == 2:
+        body.call("add", *both, "1", y.variance, one.size)
+    elif both and both[0] is not y.variance:
+        body.call("copy", *both, y.variance, one.size)
+
+
+@_rule(*(name for name in FUNCTIONS if name != "square"))
+def _function(body: Pass, x: Any, *constants: float) -> None:
+    value, name = body.value(x), body.operation().name
+    y = body.result(value.is_random, value.common, value)
+    a, b = (real(c) for c in (*constants, 0.0, 0.0)[:2])
+    places = value.mean, value.variance, y.mean, y.variance, value.size
+    if not value.is_random:
+        _applied(body, name, value.mean, y.mean, value.size, a, b)
+    elif name == "affine":
+        _applied(body, name, value.mean, y.mean, value.size, a, b)
+        _applied(body, "square", value.variance, y.variance, value.size, a, b)
+    elif name in ("relu", "abs", "leaky_relu"):
+        body.call("leaky_moments", *places, real(_SLOPES.get(name, (*constants, 0.0)[0])))
+    elif name == "clamp":
+        body.call("clipped_moments", *places, a, b, "1", "0")
+    elif name == "hardsigmoid":
+        body.call("clipped_moments", *places, "-3", "3", "1 / 6.0f", "0.5f")
+    else:
+        nodes = _MANY_NODES if name == "hardswish" else _FEW_NODES
+        body.nodes.add(nodes)
+        body.functions.add(name)
+        body.call("quadrature", f"nodes{nodes}", f"COUNT(nodes{nodes}) / 2", f"f_{name}", *places, a, b)
+
+
+def _applied(body: Pass, name: str, *args: Any) -> None:
+    body.functions.add(name)
+    body.call("apply", f"f_{name}", *args)
+
+
+@_rule("max_pool")
+def _max_pool(body: Pass, x: Any, *fields: Any) -> None:
+    *lists, _ = fields
+    value = body.value(x)
+    y = body.result(value.is_random, value.common)
+    window, axes = _window(value.shape, y.shape, lists, 1, 0), len(lists[0])
+    if value.is_random and not all(value.common[-axes:]):
+        body.window = max(body.window, _size(lists[0]))
+        body.call("max_pool_moments", window, value.mean, value.variance, y.mean, y.variance)
+        return
+    body.call("max_pool", window, value.mean, value.variance or "0", y.mean, y.variance or "0")
+
+
+@_rule("avg_pool")
+def _avg_pool(body: Pass, x: Any, kernel: Shape, stride: Shape, padding: Shape, _: int, n: int) -> None:
+    _averages(body, x, (kernel, stride, padding, (1,) * len(kernel)), n)
+
+
+@_rule("adaptive_avg_pool")
+def _adaptive(body: Pass, x: Any, sizes: Shape) -> None:
+    _averages(body, x, _adaptive_lists(len(sizes)), 1)
+
+
+def _adaptive_lists(axes: int) -> tuple[Shape, ...]:
+    """No stride, by which C knows them."""
+    return (1,) * axes, (0,) * axes, (0,) * axes, (1,) * axes
+
+
+def _averages(body: Pass, x: Any, lists: Sequence[Shape], counted: int) -> None:
+    value = body.value(x)
+    y = body.result(value.is_random, value.common)
+    window, axes = _window(value.shape, y.shape, lists, 1, counted), len(lists[0])
+    body.call("avg_pool", window, value.mean, y.mean, 0)
+    if value.is_random:
+        how = 2 if all(value.common[-axes:]) else 1
+        body.call("avg_pool", window, value.variance, y.variance, how)
+
+
+@_rule("mean")
+def _mean(body: Pass, x: Any, axes: Shape, keep: int) -> None:
+    value = body.value(x)
+    rank = len(value.shape)
+    if not axes or tuple(axes) != tuple(range(rank - len(axes), rank)):
+        raise body.refusal(f"over axes {axes} of {value.shape}, which are not the last")
+    noise = {value.common[a] for a in axes if value.shape[a] > 1}
+    if value.is_random and len(noise) > 1:
+        raise body.refusal("over axes along some of which noise is common")
+    y = body.result(value.is_random, value.common[: axes[0]] + (False,) * (len(axes) * keep))
+    channels = _size(value.shape[: axes[0]])
+    flat = (channels, value.size // channels, 1)
+    window = _window(flat, (channels, 1, 1), _adaptive_lists(2), 1, 1)
+    body.call("avg_pool", window, value.mean, y.mean, 0)
+    if value.is_random:
+        body.call("avg_pool", window, value.variance, y.variance, 2 if noise == {True} else 1)
