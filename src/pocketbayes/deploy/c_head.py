@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pocketbayes.deploy.c_memory import Slot
+from pocketbayes.deploy.c_memory import At
 from pocketbayes.deploy.c_passes import Pass
 from pocketbayes.deploy.c_tables import Row
 from pocketbayes.errors import PocketBayesError
@@ -20,7 +20,7 @@ class Head:
     def __init__(self, body: Pass) -> None:
         source, self._body = body.source, body
         assert source.head is not None
-        numbers = numbers_in(tensors_at(home(source.model)), source.head.gone is not None)
+        numbers = numbers_in(tensorsAt(home(source.model)), source.head.gone is not None)
         outputs = len(numbers.slope)
         self._widths = source.head.widths(outputs)
         places, hidden = len(self._widths) - 1, len(numbers.inner)
@@ -68,31 +68,18 @@ class Head:
                 value = self._body.values[buffer]
                 positions = value.size // width
                 steps = (positions, positions, 1) if place.channels == FIRST else (1, positions, width)
-                to = _at(self._features, offset)
+                to = At(self._features, offset)
                 self._body.call("features", value.mean, to, width, *steps)
             offset += width
 
     def finish(self, output: object) -> None:
         """The last calls: outputs among the features, variances of the last layer, the spread."""
         body, widths = self._body, self._widths
-        body.call("copy", output, _at(self._features, sum(widths[:-1])), widths[-1])
+        body.call("copy", output, At(self._features, sum(widths[:-1])), widths[-1])
         if body.source.last_layer is not None:
             name, sparse = body.rows[body.source.last_layer.number]
             kind = "last_sparse" if sparse else "last_dense"
-            features = _at(self._features, sum(widths[:-2]))
+            features = At(self._features, sum(widths[:-2]))
             body.call(kind, f"&{name}", features, self.variance, widths[-2], widths[-1])
         body.call("spread", self._features, self._known, self.mean, self.variance)
 
-
-class _At:
-    """A place inside of a slot, which is not decided yet."""
-
-    def __init__(self, slot: Slot, offset: int) -> None:
-        self._slot, self._offset = slot, offset
-
-    def __str__(self) -> str:
-        return f"{self._slot} + {self._offset}"
-
-
-def _at(slot: Slot, offset: int) -> _At:
-    return _At(slot, offset)

@@ -5,16 +5,32 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Slot:
-    """So many numbers, needed from step `begin` to step `end`, both included."""
+    """So many numbers, needed from step `begin` to step `end`, both included.
+
+    One that is made in the place of another, its `parent`, begins where that one does.
+    """
 
     size: int
     begin: int
     end: int
+    parent: "Slot | None" = None
     offset: int = -1
 
     def __str__(self) -> str:
         """Where it lies, as C has it."""
         return f"memory + {self.offset}"
+
+
+@dataclass(frozen=True)
+class At:
+    """A place behind the first number of a slot or of a table."""
+
+    first: object
+    offset: int
+
+    def __str__(self) -> str:
+        """As C has it."""
+        return f"{self.first} + {self.offset}" if self.offset else str(self.first)
 
 
 @dataclass
@@ -23,29 +39,41 @@ class Memory:
 
     slots: list[Slot] = field(default_factory=list)
 
-    def slot(self, size: int, begin: int, end: int) -> Slot:
+    def slot(self, size: int, begin: int, end: int, parent: Slot | None = None) -> Slot:
         """Another one."""
-        self.slots.append(Slot(size, begin, end))
+        self.slots.append(Slot(size, begin, end, parent))
         return self.slots[-1]
 
     def place(self) -> int:
         """Gives every slot its place, the largest first, and returns how many numbers it takes."""
+        lines: dict[Slot, list[Slot]] = {}
+        for slot in self.slots:
+            lines.setdefault(_first(slot), []).append(slot)
         placed: list[Slot] = []
-        for slot in sorted(self.slots, key=lambda s: (-s.size, s.begin)):
-            slot.offset = _lowest(slot, [s for s in placed if _meet(s, slot)])
-            placed.append(slot)
+        for _, line in sorted(lines.items(), key=lambda item: (-item[0].size, item[0].begin)):
+            start = _lowest(line, placed)
+            for slot in line:
+                slot.offset = start
+            placed += line
         return max((s.offset + s.size for s in placed), default=0)
+
+
+def _first(slot: Slot) -> Slot:
+    """That in whose place this one was made."""
+    return slot if slot.parent is None else _first(slot.parent)
 
 
 def _meet(a: Slot, b: Slot) -> bool:
     return a.begin <= b.end and b.begin <= a.end
 
 
-def _lowest(slot: Slot, others: list[Slot]) -> int:
-    """The lowest place that none of the others covers."""
-    start = 0
-    for other in sorted(others, key=lambda s: s.offset):
-        if start + slot.size <= other.offset:
-            break
-        start = max(start, other.offset + other.size)
+def _lowest(line: list[Slot], placed: list[Slot]) -> int:
+    """The lowest place where none of a line lies in that of another that lives with it."""
+    pairs = [(slot, other) for slot in line for other in placed if _meet(slot, other)]
+    start, moved = 0, True
+    while moved:
+        moved = False
+        for slot, other in pairs:
+            if start < other.offset + other.size and other.offset < start + slot.size:
+                start, moved = other.offset + other.size, True
     return start

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pocketbayes.deploy.c_memory import At
 from pocketbayes.deploy.c_passes import Pass, Shape, Value
 from pocketbayes.deploy.c_tables import real
 from pocketbayes.moments import positions_regrouped
@@ -182,13 +183,20 @@ def _applied(body: Pass, name: str, *args: Any) -> None:
 def _max_pool(body: Pass, x: Any, *fields: Any) -> None:
     *lists, _ = fields
     value = body.value(x)
-    y = body.result(value.is_random, value.common)
+    y = body.result(value.is_random, value.common, _in_place(body, value, lists[2]))
     window, axes = _window(value.shape, y.shape, lists, 1, 0), len(lists[0])
     if value.is_random and not all(value.common[-axes:]):
         body.window = max(body.window, _size(lists[0]))
         body.call("max_pool_moments", window, value.mean, value.variance, y.mean, y.variance)
         return
     body.call("max_pool", window, value.mean, value.variance or "0", y.mean, y.variance or "0")
+
+
+def _in_place(body: Pass, x: Value, padding: Shape) -> Value | None:
+    """A pooling may write over its input: number k of the result is made of numbers k and on."""
+    shape = body.source.shapes[body.step + len(body.source.program.inputs)]
+    smaller = all(a <= b for a, b in zip(shape, x.shape, strict=True))
+    return x if smaller and not any(padding) else None
 
 
 @_rule("avg_pool")
@@ -208,7 +216,7 @@ def _adaptive_lists(axes: int) -> tuple[Shape, ...]:
 
 def _averages(body: Pass, x: Any, lists: Sequence[Shape], counted: int) -> None:
     value = body.value(x)
-    y = body.result(value.is_random, value.common)
+    y = body.result(value.is_random, value.common, _in_place(body, value, lists[2]))
     window, axes = _window(value.shape, y.shape, lists, 1, counted), len(lists[0])
     body.call("avg_pool", window, value.mean, y.mean, 0)
     if value.is_random:
@@ -232,3 +240,60 @@ def _mean(body: Pass, x: Any, axes: Shape, keep: int) -> None:
     body.call("avg_pool", window, value.mean, y.mean, 0)
     if value.is_random:
         body.call("avg_pool", window, value.variance, y.variance, 2 if noise == {True} else 1)
+
+
+@_rule("slice")
+def _slice(body: Pass, x: Any, axis: int, start: int, step: int, count: int) -> None:
+    value = body.value(x)
+    steps = list(_steps(value.shape))
+    first = start * steps[axis]
+    steps[axis] *= step
+    kept = [c and not (i == axis and count == 1) for i, c in enumerate(value.common)]
+    y = body.result(value.is_random, tuple(kept))
+    _moved(body, value, y, y.shape, steps, _steps(y.shape), first, 0)
+
+
+@_rule("pad")
+def _pad(body: Pass, x: Any, axis: int, before: int, _: int) -> None:
+    value = body.value(x)
+    y = body.result(value.is_random, value.common)
+    for place in (y.mean, y.variance) if value.is_random else (y.mean,):
+        body.call("zero", place, y.size)
+    steps = _steps(y.shape)
+    _moved(body, value, y, value.shape, _steps(value.shape), steps, 0, before * steps[axis])
+
+
+@_rule("permute")
+def _permute(body: Pass, x: Any, axes: Shape) -> None:
+    value = body.value(x)
+    y = body.result(value.is_random, tuple(value.common[a] for a in axes))
+    steps = _steps(value.shape)
+    _moved(body, value, y, y.shape, [steps[a] for a in axes], _steps(y.shape), 0, 0)
+
+
+@_rule("concat")
+def _concat(body: Pass, parts: Sequence[Any], axis: int) -> None:
+    values, offset = [body.value(p) for p in parts], 0
+    common = tuple(map(any, zip(*(v.common for v in values), strict=True)))
+    y = body.result(any(v.is_random for v in values), common)
+    steps = _steps(y.shape)
+    for value in values:
+        if y.is_random and not value.is_random:
+            raise body.refusal("of certain and random parts")
+        _moved(body, value, y, value.shape, _steps(value.shape), steps, 0, offset * steps[axis])
+        offset += value.shape[axis]
+
+
+def _steps(shape: Shape) -> list[int]:
+    """How far apart neighbours along each axis are."""
+    return [_size(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _moved(
+    body: Pass, x: Value, y: Value, sides: Shape, steps: Sequence[int], to: Sequence[int],
+    first: int, start: int,
+) -> None:  # fmt: skip
+    lists = [f"(const int[]){{{', '.join(map(str, each))}}}" for each in (sides, steps, to)]
+    pairs = [(x.mean, y.mean)] + ([(x.variance, y.variance)] if x.is_random else [])
+    for a, b in pairs:
+        body.call("move", At(a, first), At(b, start), len(sides), *lists)

@@ -79,18 +79,20 @@ class Pass:
         number = number + 1 if number + 1 in self.folded else number
         shape, end = self.source.shapes[number], self.end_of(number)
         size = int(np.prod(shape, dtype=np.int64))
-        mean = self._reused(of and of.mean, end) or self.memory.slot(size, self.step, end)
+        mean = self._reused(of and of.mean, size, end) or self.memory.slot(size, self.step, end)
         variance = None
         if random:
-            variance = self._reused(of and of.variance, end)
+            variance = self._reused(of and of.variance, size, end)
             variance = variance or self.memory.slot(size, self.step, end)
         common = common if random and common else (False,) * len(shape)
         found = self.values[number] = Value(shape, mean, variance, common)
         return found
 
-    def _reused(self, place: Place | None, end: int) -> Slot | None:
-        if not isinstance(place, Slot) or place.end > self.step:
+    def _reused(self, place: Place | None, size: int, end: int) -> Slot | None:
+        if not isinstance(place, Slot) or place.end > self.step or place.size < size:
             return None
+        if size < place.size:
+            return self.memory.slot(size, self.step, end, place)
         place.end = end
         return place
 

@@ -31,5 +31,5 @@ static void tell(const float *m, float *v, float *power, answers *a)
     }
     a->entropy = entropy;
     a->aleatoric = inside;
-    a->epistemic = DRAWS > 1 && entropy > inside ? (entropy - inside) * DRAWS / (DRAWS - 1) : 0;
+    a->epistemic = DRAWS > 1 && entropy > inside ? (entropy - inside) * DRAWS / (DRAWS > 1 ? DRAWS - 1 : 1) : 0;
 }

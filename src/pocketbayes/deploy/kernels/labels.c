@@ -18,7 +18,7 @@ static void tell(const float *m, float *v, float *power, answers *a)
         a->probs[k] = mean;
         a->entropy[k] = entropy;
         a->aleatoric[k] = inside;
-        a->epistemic[k] = DRAWS > 1 && entropy > inside ? (entropy - inside) * DRAWS / (DRAWS - 1) : 0;
+        a->epistemic[k] = DRAWS > 1 && entropy > inside ? (entropy - inside) * DRAWS / (DRAWS > 1 ? DRAWS - 1 : 1) : 0;
         a->label[k] = mean > 0.5f;
     }
 }
