@@ -20,7 +20,7 @@ class Head:
     def __init__(self, body: Pass) -> None:
         source, self._body = body.source, body
         assert source.head is not None
-        numbers = numbers_in(tensorsAt(home(source.model)), source.head.gone is not None)
+        numbers = numbers_in(tensors_at(home(source.model)), source.head.gone is not None)
         outputs = len(numbers.slope)
         self._widths = source.head.widths(outputs)
         places, hidden = len(self._widths) - 1, len(numbers.inner)

@@ -36,7 +36,7 @@ def measured(made: CModel) -> Measured | None:
         entry = f"-Wl,--gc-sections,--entry={made.facts.name}_predict"
         command = [
             _ARM, *_STRICT, *CORTEX_M4, "-Os", "-ffunction-sections", "-fdata-sections",
-            "-nostartfiles", entry, "-o", "a.elf", f"{made.facts.name}.c", "-lm",
+            "-nostartfiles", "--specs=nano.specs", entry, "-o", "a.elf", f"{made.facts.name}.c", "-lm",
         ]  # fmt: skip
         if subprocess.run(command, cwd=folder, capture_output=True).returncode:
             return None

@@ -3,8 +3,8 @@
 static void half_moments(float m, float v, float *mean, float *variance, float *above)
 {
     float std = sqrtf(v > 1e-37f ? v : 1e-37f), a = m / std;
-    a = a > 10 ? 10 : a < -10 ? -10 : a;   /* beyond 10 stds nothing is left that a float would show */
-    float p = 0.5f * erfcf(-0.70710678f * a), density = (a < 10 && a > -10) ? expf(-0.5f * a * a) : 0;
+    int is_near = a > -10 && a < 10;     /* beyond 10 stds nothing is left that a float would show */
+    float p = is_near ? 0.5f * erfcf(-0.70710678f * a) : a > 0, density = is_near ? expf(-0.5f * a * a) : 0;
     float found = m * p + std * 0.39894228f * density, spread = v * p + found * (m - found);
     *mean = found;
     *variance = spread > 0 ? spread : 0;
