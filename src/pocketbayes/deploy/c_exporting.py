@@ -18,7 +18,7 @@ _LONGEST = 40
 
 
 def export_c(model: nn.Module, path: Path, plan: Plan, pocket_bytes: int, exact: bool) -> Exported:
-    """Writes NAME.c and NAME.h; a path that does not end in .c is a folder for model.c and model.h."""
+    """Writes NAME.c and NAME.h; a path that is no .c file is a folder for model.c and model.h."""
     path = path if path.suffix == ".c" else path / "model.c"
     name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
     if name[:1].isdigit() or not name or len(name) > _LONGEST:

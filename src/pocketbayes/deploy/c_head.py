@@ -67,7 +67,9 @@ class Head:
             if place.operand.number == buffer:
                 value = self._body.values[buffer]
                 positions = value.size // width
-                steps = (positions, positions, 1) if place.channels == FIRST else (1, positions, width)
+                steps = (
+                    (positions, positions, 1) if place.channels == FIRST else (1, positions, width)
+                )
                 to = At(self._features, offset)
                 self._body.call("features", value.mean, to, width, *steps)
             offset += width
@@ -82,4 +84,3 @@ class Head:
             features = At(self._features, sum(widths[:-2]))
             body.call(kind, f"&{name}", features, self.variance, widths[-2], widths[-1])
         body.call("spread", self._features, self._known, self.mean, self.variance)
-

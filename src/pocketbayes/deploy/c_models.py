@@ -25,6 +25,7 @@ from pocketbayes.deploy.plans import Plan
 from pocketbayes.prediction import spread_normals
 from pocketbayes.programs import Weight
 
+_TYPES = ("weights", "window")  # of tables
 _TELLERS = {"categorical": "classes", "bernoulli": "labels"}
 
 
@@ -99,9 +100,9 @@ def _assembled(source: Source, body: Pass, head: Head | None, name: str) -> CMod
     constants |= {"WINDOW": body.window} if "max_pool_moments" in body.kernels else {}
     answer_tables(source, tables, teller, output.size, draws)
     parts = [
-        f"typedef {'int16_t' if tables.wide else 'int8_t'} mean_code;", kernels_text(["weights"]),
+        f"typedef {'int16_t' if tables.wide else 'int8_t'} mean_code;", kernels_text(_TYPES),
         *_shared_tables(body), *tables.text, f"static float memory[{max(1, numbers)}];",
-        kernels_text(body.kernels, ["weights"]), functions_text(body.functions),
+        kernels_text(body.kernels, _TYPES), functions_text(body.functions),
     ]  # fmt: skip
     calls = [f"    {kernel}({', '.join(map(str, args))});" for kernel, args in body.calls]
     calls.append(f"    tell({mean}, {variance}, {work}, answer);")

@@ -65,7 +65,7 @@ def _conv(body: Pass, x: Any, weight: Weight, bias: Any, groups: int, *lists: Sh
     shape = body.source.mean_of(weight).shape
     number = body.step + len(body.source.program.inputs)
     out = body.source.shapes[number]
-    window = _window(value.shape, out, (shape[2:], *lists), groups, 0)
+    window = _window(body, value.shape, out, (shape[2:], *lists), groups, 0)
     _product(body, "conv", kind, value, weight, bias, 0, (), window)
 
 
@@ -87,7 +87,9 @@ def _product(
         body.call(f"{name}_{kind}", table, *before, x.mean, y.mean, *sides)
 
 
-def _window(x: Shape, y: Shape, lists: Sequence[Shape], groups: int, counted: int) -> str:
+def _window(
+    body: Pass, x: Shape, y: Shape, lists: Sequence[Shape], groups: int, counted: int
+) -> str:
     """A `window` in C, of kernel, stride, padding and dilation of one or two axes."""
     axes = len(lists[0])
     fillers = (1, 1, 0, 1)
@@ -95,7 +97,8 @@ def _window(x: Shape, y: Shape, lists: Sequence[Shape], groups: int, counted: in
     around = [(1,) * (2 - axes) + s[len(s) - axes :] for s in (x, y)]
     channels, outputs = (_size(s[: len(s) - axes]) for s in (x, y))
     sides = ", ".join(f"{{{a}, {b}}}" for a, b in (*around, *pairs))
-    return f"&(const window){{{channels}, {outputs}, {groups}, {sides}, {counted}}}"
+    fields = f"{channels}, {outputs}, {groups}, {sides}, {counted}"
+    return body.tables.window(f"g{body.step}", fields)
 
 
 def _size(shape: Shape) -> int:
@@ -112,9 +115,7 @@ def _norm(body: Pass, x: Any, *_: Any) -> None:
         return
     value, tables = body.value(x), body.tables
     scale, shift = body.norm(body.operation())
-    names = [
-        tables.floats(f"{n}{body.step}", v) for n, v in (("scale", scale), ("shift", shift))
-    ]
+    names = [tables.floats(f"{n}{body.step}", v) for n, v in (("scale", scale), ("shift", shift))]
     y = body.result(value.is_random, value.common, value)
     sides = value.shape[0], _size(value.shape[1:])
     body.call("norm", *names, value.mean, y.mean, *sides)
@@ -171,7 +172,9 @@ def _function(body: Pass, x: Any, *constants: float) -> None:
         nodes = _MANY_NODES if name == "hardswish" else _FEW_NODES
         body.nodes.add(nodes)
         body.functions.add(name)
-        body.call("quadrature", f"nodes{nodes}", f"COUNT(nodes{nodes}) / 2", f"f_{name}", *places, a, b)
+        body.call(
+            "quadrature", f"nodes{nodes}", f"COUNT(nodes{nodes}) / 2", f"f_{name}", *places, a, b
+        )
 
 
 def _applied(body: Pass, name: str, *args: Any) -> None:
@@ -184,7 +187,7 @@ def _max_pool(body: Pass, x: Any, *fields: Any) -> None:
     *lists, _ = fields
     value = body.value(x)
     y = body.result(value.is_random, value.common, _in_place(body, value, lists[2]))
-    window, axes = _window(value.shape, y.shape, lists, 1, 0), len(lists[0])
+    window, axes = _window(body, value.shape, y.shape, lists, 1, 0), len(lists[0])
     if value.is_random and not all(value.common[-axes:]):
         body.window = max(body.window, _size(lists[0]))
         body.call("max_pool_moments", window, value.mean, value.variance, y.mean, y.variance)
@@ -200,7 +203,9 @@ def _in_place(body: Pass, x: Value, padding: Shape) -> Value | None:
 
 
 @_rule("avg_pool")
-def _avg_pool(body: Pass, x: Any, kernel: Shape, stride: Shape, padding: Shape, _: int, n: int) -> None:
+def _avg_pool(
+    body: Pass, x: Any, kernel: Shape, stride: Shape, padding: Shape, _: int, n: int
+) -> None:
     _averages(body, x, (kernel, stride, padding, (1,) * len(kernel)), n)
 
 
@@ -217,7 +222,7 @@ def _adaptive_lists(axes: int) -> tuple[Shape, ...]:
 def _averages(body: Pass, x: Any, lists: Sequence[Shape], counted: int) -> None:
     value = body.value(x)
     y = body.result(value.is_random, value.common, _in_place(body, value, lists[2]))
-    window, axes = _window(value.shape, y.shape, lists, 1, counted), len(lists[0])
+    window, axes = _window(body, value.shape, y.shape, lists, 1, counted), len(lists[0])
     body.call("avg_pool", window, value.mean, y.mean, 0)
     if value.is_random:
         how = 2 if all(value.common[-axes:]) else 1
@@ -236,7 +241,7 @@ def _mean(body: Pass, x: Any, axes: Shape, keep: int) -> None:
     y = body.result(value.is_random, value.common[: axes[0]] + (False,) * (len(axes) * keep))
     channels = _size(value.shape[: axes[0]])
     flat = (channels, value.size // channels, 1)
-    window = _window(flat, (channels, 1, 1), _adaptive_lists(2), 1, 1)
+    window = _window(body, flat, (channels, 1, 1), _adaptive_lists(2), 1, 1)
     body.call("avg_pool", window, value.mean, y.mean, 0)
     if value.is_random:
         body.call("avg_pool", window, value.variance, y.variance, 2 if noise == {True} else 1)

@@ -79,10 +79,11 @@ class Pass:
         number = number + 1 if number + 1 in self.folded else number
         shape, end = self.source.shapes[number], self.end_of(number)
         size = int(np.prod(shape, dtype=np.int64))
-        mean = self._reused(of and of.mean, size, end) or self.memory.slot(size, self.step, end)
+        mean = self._reused(of.mean if of else None, size, end)
+        mean = mean or self.memory.slot(size, self.step, end)
         variance = None
         if random:
-            variance = self._reused(of and of.variance, size, end)
+            variance = self._reused(of.variance if of else None, size, end)
             variance = variance or self.memory.slot(size, self.step, end)
         common = common if random and common else (False,) * len(shape)
         found = self.values[number] = Value(shape, mean, variance, common)
@@ -111,11 +112,12 @@ class Pass:
         how = " by moments" if self.source.carries else ""
         return PocketBayesError(
             f"operation {self.step} ({self.operation().name}) is not exported to C{how} "
-            f"{why}".rstrip() + ": export to ONNX, or write it by other operations"
+            f"{why}".rstrip()
+            + ": export to ONNX, or write it by other operations"
         )
 
     def row(self, weight: Weight, bias: Weight | None, outputs_first: bool) -> str:
-        """The table of a linear operation, with the batch norm behind it; returns its kernel's end."""
+        """The table of a linear operation and the batch norm behind it: "dense" or "sparse"."""
         mean = self.source.mean_of(weight)
         keeps = self.source.carries or weight == self.source.last_layer
         variance = self.source.variance_of(weight) if keeps else None

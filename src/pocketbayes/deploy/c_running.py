@@ -1,17 +1,19 @@
-"""C that was written, tried out: its answers by this machine's compiler, its size for a Cortex-M4."""
+"""Trying out what was written: answers by the compiler here, sizes for a Cortex-M4."""
 
 import ctypes
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
 
 from pocketbayes.deploy.c_models import CModel
+from pocketbayes.deploy.c_tables import Array
 from pocketbayes.deploy.plans import Plan
+from pocketbayes.layers import tensors_of
 from pocketbayes.prediction import predict
 
 CORTEX_M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard")
@@ -35,8 +37,8 @@ def measured(made: CModel) -> Measured | None:
         _write(made, Path(folder))
         entry = f"-Wl,--gc-sections,--entry={made.facts.name}_predict"
         command = [
-            _ARM, *_STRICT, *CORTEX_M4, "-Os", "-ffunction-sections", "-fdata-sections",
-            "-nostartfiles", "--specs=nano.specs", entry, "-o", "a.elf", f"{made.facts.name}.c", "-lm",
+            _ARM, *_STRICT, *CORTEX_M4, "-Os", "-ffunction-sections", "-fdata-sections", entry,
+            "-nostartfiles", "--specs=nano.specs", "-o", "a.elf", f"{made.facts.name}.c", "-lm",
         ]  # fmt: skip
         if subprocess.run(command, cwd=folder, capture_output=True).returncode:
             return None
@@ -56,7 +58,7 @@ def compared(made: CModel, model: nn.Module, plan: Plan) -> float | None:
         model, plan.example, plan.num_samples, estimator=plan.estimator,
         likelihood=plan.likelihood.name, single=False,
     )  # fmt: skip
-    rows = plan.rows[0].float().numpy()[: len(pred.epistemic)]
+    rows = tensors_of(plan.example)[0].float().numpy()
     with tempfile.TemporaryDirectory() as folder:
         _write(made, Path(folder))
         library = Path(folder) / "model.so"
@@ -70,13 +72,13 @@ def compared(made: CModel, model: nn.Module, plan: Plan) -> float | None:
     return max(float(np.abs(found[n] - known[n]).max()) for n in names)
 
 
-def answers_of(library: Path, made: CModel, rows: np.ndarray) -> dict[str, np.ndarray]:
+def answers_of(library: Path, made: CModel, rows: Array) -> dict[str, Array]:
     """All answers of a compiled model, row by row."""
-    kinds = {"float": ctypes.c_float, "int": ctypes.c_int}
+    kinds: dict[str, Any] = {"float": ctypes.c_float, "int": ctypes.c_int}
     fields = [(key, kinds[kind] * n if n else kinds[kind]) for kind, key, n in made.facts.fields]
     answer = type("Answer", (ctypes.Structure,), {"_fields_": fields})()
     predict_one = getattr(ctypes.CDLL(str(library)), f"{made.facts.name}_predict")
-    found: dict[str, list[object]] = {key: [] for key, _ in fields}
+    found: dict[str, list[Array]] = {key: [] for key, _ in fields}
     for row in rows:
         flat = np.ascontiguousarray(row, np.float32)
         predict_one(ctypes.c_void_p(flat.ctypes.data), ctypes.byref(answer))

@@ -76,11 +76,11 @@ class Source:
     def variance_of(self, weight: Weight | None) -> Array | None:
         """A weight's variance; None: it is certain."""
         found = None if weight is None else self._posteriors.get(self.names[weight.number])
-        if found is None:
+        if found is None or weight is None:
             return None
         if self.carries and found.gate is not None and found.gate.side != "input":
             raise PocketBayesError(
-                f'{self.names[weight.number]} has gates at outputs, whose moments are not exported '
+                f"{self.names[weight.number]} has gates at outputs, whose moments are not exported "
                 'to C: pass estimator="mean", or "one_pass" after pb.distill_'
             )
         values = np.asarray(found.moments()[1].detach().float().numpy())
@@ -90,7 +90,9 @@ class Source:
         """Whether one draw of a weight serves all positions."""
         name = self.names[weight.number]
         for prefix, layer in bayesian_modules(self.model):
-            own = {f"{prefix}.{key}".lstrip("."): q for key, q in layer.posteriors_by_name().items()}
+            own = {
+                f"{prefix}.{key}".lstrip("."): q for key, q in layer.posteriors_by_name().items()
+            }
             if name in own:
                 is_local = all(q.is_independent or q.gate is not None for q in own.values())
                 return layer.estimator_now() != "lrt" or not is_local
@@ -151,4 +153,3 @@ def source_of(model: nn.Module, plan: Plan) -> Source:
 def _require(good: bool, what: str, advice: str) -> None:
     if not good:
         raise PocketBayesError(f"{what} is not exported to C: {advice}")
-

@@ -55,7 +55,9 @@ class Tables:
         parts = np.asarray(values, np.float32).reshape(rows or 1, -1)
         lines = [_lines(map(real, part.tolist())) for part in parts]
         body = lines[0] if rows is None else ",\n".join(f"    {{\n{part}\n    }}" for part in lines)
-        return self._add(f"static const float {name}{shape} = {{\n{body}\n}};", name, 4 * values.size)
+        return self._add(
+            f"static const float {name}{shape} = {{\n{body}\n}};", name, 4 * values.size
+        )
 
     def integers(self, name: str, kind: str, values: Array, bytes_each: int) -> str:
         """A table of whole numbers."""
@@ -67,6 +69,10 @@ class Tables:
         self.text.append(text)
         self.bytes += size
         return name
+
+    def window(self, name: str, fields: str) -> str:
+        """A `window` of 15 numbers; returns a pointer to it."""
+        return "&" + self._add(f"static const window {name} = {{{fields}}};", name, 60)
 
     def weights(self, name: str, row: Row, may_be_sparse: bool = True) -> bool:
         """A struct of this name; returns whether it is sparse."""
@@ -89,7 +95,12 @@ class Tables:
         }  # fmt: skip
         factor = np.ones(len(most)) if row.factor is None else row.factor
         squares = None if row.factor is None else factor**2
-        others = {"scale": scale * factor, "shift": row.shift, "factor": squares, "noise": row.noise}
+        others = {
+            "scale": scale * factor,
+            "shift": row.shift,
+            "factor": squares,
+            "noise": row.noise,
+        }
         for field_name, values in others.items():
             known = None if values is None else self.floats(f"{name}_{field_name}", values)
             parts[field_name] = known
@@ -115,7 +126,7 @@ def levels_of(variances: Iterable[Array]) -> Array:
     known = np.unique(logs.round(5))
     if len(known) > _MOST_CODES:
         known = np.linspace(known[0], known[-1], _MOST_CODES)
-    return np.exp(known)
+    return np.asarray(np.exp(known))
 
 
 def _some(codes: Array, chosen: Array) -> Array:

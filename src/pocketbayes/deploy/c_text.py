@@ -14,7 +14,8 @@ from pocketbayes.deploy.c_tables import real
 # Kernels in the order of the file, each with what it calls.
 _KERNELS = {
     "weights": "", "cursor": "weights", "window": "", "function": "", "half_moments": "",
-    "conv_add": "window", "conv_add_moments": "window", "normal": "", "copy": "", "move": "",
+    "met": "window", "conv_add": "met", "conv_add_moments": "met",
+    "normal": "", "copy": "", "move": "",
     "zero": "", "add": "", "norm": "", "apply": "function", "quadrature": "function",
     "leaky_moments": "half_moments", "clipped_moments": "", "max_pool": "window",
     "max_pool_moments": "window half_moments", "avg_pool": "window",
@@ -97,8 +98,8 @@ def header_text(facts: Facts) -> str:
         ]  # fmt: skip
     lines += [
         "", f"typedef struct {name}_answer {{", *fields, f"}} {name}_answer;", "",
-        "/* 0; or 1 if an input is NaN or infinite, and the answer is left as it was. Its buffers are static:",
-        "   no two calls at a time. */",
+        "/* 0; or 1 if an input is NaN or infinite, and the answer is left as it was.",
+        "   Its buffers are static: no two calls at a time. */",
         f"int {name}_predict(const float *input, {name}_answer *answer);",
         "#endif", "",
     ]  # fmt: skip
@@ -134,7 +135,6 @@ def comment(text: str) -> str:
 def c_string(text: str) -> str:
     """A string constant, what is not plain ASCII as octal bytes."""
     plain = (
-        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
-        for b in text.encode()
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode()
     )
     return f'"{"".join(plain)}"'

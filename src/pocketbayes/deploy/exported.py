@@ -29,8 +29,8 @@ class Footprint:
     def told(self) -> list[str]:
         """As lines."""
         lines = [
-            f"Flash: {self.flash_bytes:,} bytes of tables. RAM: {self.ram_bytes:,} bytes of buffers, "
-            "and a stack of about 1 kB.",
+            f"Flash: {self.flash_bytes:,} bytes of tables. RAM: {self.ram_bytes:,} bytes of "
+            "buffers, and a stack of less than 1 kB.",
         ]
         if self.measured_flash is not None:
             lines.append(

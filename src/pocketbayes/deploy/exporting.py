@@ -62,8 +62,8 @@ def export(
         level: of the interval from `lower` to `upper`; None: what `conformal` promised, else 0.9.
         tolerance: nats per weight that storing it may cost, as in `save`; of a file, its own.
         exact: of C, means of weights by 16 bits instead of 8.
-        int8: of ONNX, also quantise weights and activations, calibrated on the example; the record says how
-            much answers change.
+        int8: of ONNX, also quantise weights and activations, calibrated on the example; the record
+            says how much answers change.
 
     Raises:
         PocketBayesError: an operation that cannot be exported, by its name.
