@@ -118,7 +118,7 @@ NETWORKS = {
 def compiled(path, *flags, name="found.so"):
     """A shared library of the file, without a warning."""
     library = path.with_name(name)
-    command = ["cc", *STRICT, "-fPIC", "-shared", *(flags or ["-O1"]), "-o", library, path, "-lm"]
+    command = ["cc", *STRICT, "-fPIC", "-shared", *(flags or ["-O0"]), "-o", library, path, "-lm"]
     subprocess.run(command, check=True)
     return library
 

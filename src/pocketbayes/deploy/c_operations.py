@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pocketbayes.deploy.c_functions import FUNCTIONS
 from pocketbayes.deploy.c_memory import At
 from pocketbayes.deploy.c_passes import Pass, Shape, Value
 from pocketbayes.deploy.c_tables import real
@@ -11,24 +12,6 @@ from pocketbayes.programs import Weight
 
 Rule = Callable[..., None]
 RULES: dict[str, Rule] = {}
-# Functions of t, with constants a and b.
-FUNCTIONS = {
-    "relu": "t > 0 ? t : 0",
-    "leaky_relu": "t > 0 ? t : a * t",
-    "abs": "fabsf(t)",
-    "clamp": "t < a ? a : t > b ? b : t",
-    "hardsigmoid": "(t < -3 ? 0 : t > 3 ? 6 : t + 3) / 6",
-    "hardswish": "t * (t < -3 ? 0 : t > 3 ? 6 : t + 3) / 6",
-    "affine": "a * t + b",
-    "square": "a * a * t",
-    "tanh": "tanhf(t)",
-    "sigmoid": "1 / (1 + expf(-t))",
-    "silu": "t / (1 + expf(-t))",
-    "gelu": "0.5f * t * erfcf(-0.70710678f * t)",
-    "gelu_tanh": "0.5f * t * (1 + tanhf(0.79788456f * (t + 0.044715f * t * t * t)))",
-    "softplus": "(t > 0 ? t : 0) + log1pf(expf(-fabsf(t)))",
-    "elu": "t > 0 ? t : a * expm1f(t)",
-}
 _SLOPES = {"relu": 0.0, "abs": -1.0}
 _FEW_NODES, _MANY_NODES = 16, 64
 

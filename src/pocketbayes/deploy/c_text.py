@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbayes.deploy.c_operations import FUNCTIONS
+from pocketbayes.deploy.c_functions import FUNCTIONS
 from pocketbayes.deploy.c_tables import real
 
 # Kernels in the order of the file, each with what it calls.
