@@ -13,6 +13,7 @@ from pocketbayes.deploy.c_running import compared, measured
 from pocketbayes.deploy.exported import Exported, Footprint
 from pocketbayes.deploy.plans import Plan
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import describe
 
 _LONGEST = 40
 
@@ -31,6 +32,7 @@ def export_c(model: nn.Module, path: Path, plan: Plan, pocket_bytes: int, exact:
     size = Footprint(
         made.flash_bytes, made.ram_bytes, found and found.flash, found and found.ram, exact
     )
+    promises = describe(model).conformal is not None and plan.likelihood.kind == "classes"
     made = replace(made, facts=replace(made.facts, told=[*made.facts.told, *size.told()]))
     path.parent.mkdir(parents=True, exist_ok=True)
     for file, text in ((path, made.source), (path.with_suffix(".h"), made.header)):
@@ -40,6 +42,7 @@ def export_c(model: nn.Module, path: Path, plan: Plan, pocket_bytes: int, exact:
         outputs=tuple(key for _, key, _ in made.facts.fields),
         bytes=made.flash_bytes, pocket_bytes=pocket_bytes, graph_bytes=0,
         compared=compared(made, model, plan), footprint=size,
+        left_out="no prediction_set: C has none" if promises else "",
     )  # fmt: skip
 
 

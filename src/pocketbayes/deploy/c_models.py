@@ -26,6 +26,7 @@ from pocketbayes.prediction import spread_normals
 from pocketbayes.programs import Weight
 
 _TYPES = ("weights", "window")  # of tables
+_READS_VARIANCES = ("dense_moments", "sparse_moments")
 _TELLERS = {"categorical": "classes", "bernoulli": "labels"}
 
 
@@ -87,6 +88,7 @@ def _assembled(source: Source, body: Pass, head: Head | None, name: str) -> CMod
     if head is not None:
         head.finish(output.mean)
         mean, variance = head.mean, head.variance
+    variance = variance if draws > 1 else "0"  # one draw is the mean
     teller = _TELLERS.get(plan.likelihood.name, plan.likelihood.name)
     body.kernels.add(teller)
     room = output.size if teller == "classes" else draws if teller == "heteroscedastic" else 1
@@ -115,7 +117,7 @@ def _assembled(source: Source, body: Pass, head: Head | None, name: str) -> CMod
 def _shared_tables(body: Pass) -> list[str]:
     """What several calls read: variances by their codes, nodes of quadratures."""
     own = Tables(body.tables.levels, body.tables.wide)
-    if any("_std[" in text for text in body.tables.text):
+    if any(k.startswith("last") or k.endswith(_READS_VARIANCES) for k in body.kernels):
         own.floats("variances", np.concatenate([[0.0], body.tables.levels]))
     for number in sorted(body.nodes):
         own.floats(f"nodes{number}", nodes_of(number))

@@ -115,4 +115,4 @@ class Exported:
             lines.append(
                 f"at most {self.compared:.1e} from predict on the example (bits of a mean: {bits})"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.left_out])])
