@@ -141,8 +141,7 @@ def evaluate(
 
       pocketbayes evaluate model.pocket --data cifar10 --root DATA --ood svhn --json
 
-      pocketbayes evaluate resnet20.safetensors --model resnet20 --data cifar10
-      --normalize imagenet
+      pocketbayes evaluate r20.safetensors --model resnet20 --data cifar10 --normalize imagenet
     """
     result = run_evaluation(run_or_file, given_options(values, config, EVALUATE), EVALUATE)
     show(result, json, facts_table(str(run_or_file), result))
