@@ -74,8 +74,6 @@ def train(
 
       pocketbayes train --data csv --file house.csv --target price --model mlp --hidden 64,64
 
-      pocketbayes train --config run.yaml --seed 1 --out runs/second
-
       pocketbayes train --resume runs/second
     """
     given = given_options(values, config, TRAIN)
@@ -108,8 +106,6 @@ def compress(
       pocketbayes compress runs/digits-mlp-mean-field --target-bytes 12kB
 
       pocketbayes compress runs/a --target-bytes 0.5MB --epochs 10 --out runs/small
-
-      pocketbayes compress runs/a --target-bytes 500000 --ood svhn --json
     """
     options = CompressOptions(**given_options(values, config, COMPRESS))
     report = run_compression(run, options)
@@ -128,8 +124,6 @@ def distill(
     [bold]Examples[/bold]
 
       pocketbayes distill runs/digits-mlp-mean-field
-
-      pocketbayes distill model.pocket --data cifar10 --root DATA --out fast.pocket
     """
     report = run_distillation(run_or_file, given_options(values, config, DISTILL), DISTILL)
     title = f"{report['out']}, {report['bytes']:,} bytes, before {report['bytes_before']:,}"
@@ -147,10 +141,7 @@ def evaluate(
 
       pocketbayes evaluate model.pocket --data cifar10 --root DATA --ood svhn --json
 
-      pocketbayes evaluate runs/cifar10-resnet18-mean-field --corruption fog --severity 3
-
-      pocketbayes evaluate resnet20.safetensors --model resnet20 --data cifar10
-      --normalize imagenet
+      pocketbayes evaluate r20.safetensors --model resnet20 --data cifar10 --normalize imagenet
     """
     result = run_evaluation(run_or_file, given_options(values, config, EVALUATE), EVALUATE)
     show(result, json, facts_table(str(run_or_file), result))
@@ -175,8 +166,6 @@ def predict(
 
       pocketbayes predict runs/digits-mlp-mean-field seven.png one.png
 
-      pocketbayes predict model.pocket photos/ --csv answers.csv --skip-bad
-
       pocketbayes predict house.pocket new_houses.csv --json
     """
     options = PredictOptions(**given_options(values, config, PREDICT))
@@ -193,6 +182,8 @@ def export(
     [bold]Examples[/bold]
 
       pocketbayes export model.pocket model.onnx --estimator mean --int8 --data digits
+
+      pocketbayes export model.pocket firmware/digits.c --to c --data digits
     """
     made = run_export(run_or_file, out, ExportOptions(**given_options(values, config, EXPORT)))
     show(made.facts(), json, str(made))
@@ -204,8 +195,6 @@ def bench(
     """Measure what an answer costs: load time, memory, milliseconds, through each runtime.
 
     [bold]Examples[/bold]
-
-      pocketbayes bench model.pocket
 
       pocketbayes bench runs/a --estimator mean --runtimes torch,engine --batch-sizes 1,16,256
     """
@@ -222,8 +211,6 @@ def figures(
     [bold]Examples[/bold]
 
       pocketbayes figures runs/digits-mlp-mean-field --components 40 --out pictures
-
-      pocketbayes figures model.pocket --data cifar10 --root DATA
     """
     drawn = run_figures(run_or_file, given_options(values, config, FIGURES), FIGURES)
     show({"figures": drawn}, json, "\n".join(drawn))
@@ -279,8 +266,6 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
     [bold]Examples[/bold]
 
       pocketbayes demo
-
-      pocketbayes demo --out demo --epochs 30 --seed 1
     """
     run_demo(DemoOptions(**given_options(values, config, DEMO)), json)
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from pocketbayes.codec import as_stored, load, stored_with, write_atomically
+from pocketbayes.deploy.c_exporting import export_c
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.onnx_models import onnx_model
 from pocketbayes.deploy.onnx_running import compared, quantized
@@ -22,7 +23,7 @@ from pocketbayes.errors import (
 )
 from pocketbayes.layers import require_module
 
-FORMATS = ("onnx",)
+FORMATS = ("onnx", "c")
 
 
 def export(
@@ -37,6 +38,7 @@ def export(
     level: float | None = None,
     tolerance: float = 1e-3,
     int8: bool = False,
+    exact: bool = False,
 ) -> Exported:
     """Writes the model as a file whose answers are those of `predict`, for other runtimes.
 
@@ -50,7 +52,7 @@ def export(
     Args:
         model: a Bayesian model, or the path of a .pocket file of a network that `load` can build.
         path: where to; by habit it ends in `.onnx`.
-        to: the format: "onnx".
+        to: the format: "onnx"; or "c", a .c file with a .h file beside it for a microcontroller.
         example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those.
         estimator: as in `predict`; None: one pass if taught, else moments, or the mean where no
             weight is random. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
@@ -59,8 +61,9 @@ def export(
         likelihood: as in `predict`.
         level: of the interval from `lower` to `upper`; None: what `conformal` promised, else 0.9.
         tolerance: nats per weight that storing it may cost, as in `save`; of a file, its own.
-        int8: also quantise weights and activations, calibrated on the example; the record says how
-            much answers change.
+        exact: of C, means of weights by 16 bits instead of 8.
+        int8: of ONNX, also quantise weights and activations, calibrated on the example; the record
+            says how much answers change.
 
     Raises:
         PocketBayesError: an operation that cannot be exported, by its name.
@@ -73,6 +76,13 @@ def export(
     require_count(num_samples, "num_samples")
     if level is not None and require_number(level, "level", above=0, most=1) == 1:
         raise PocketBayesError("level must be below 1; got 1")
+    require_truth(exact, "exact")
+    if to == "c":
+        if int8:
+            raise PocketBayesError("int8 is of ONNX: weights in C have 8 bits by themselves")
+        stored, pocket_bytes, _ = _stored(model, tolerance)
+        plan = planned(stored, example, estimator, likelihood, num_samples, level)
+        return export_c(stored, Path(path), plan, pocket_bytes, exact)
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
     stored, pocket_bytes, options = _stored(model, tolerance)
