@@ -30,8 +30,8 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             raise RuntimeError("pocketbayes-lite cannot be editable: pip install ./lite")
         self.folder, here = Path(tempfile.mkdtemp()), Path(self.root)
-        license_text = next(p for p in (here / "LICENSE", here.parent / "LICENSE") if p.is_file())
-        build_data["force_include"][str(license_text)] = "pocketbayes_lite/LICENSE"
+        if not (here / "LICENSE").is_file():  # in a checkout, whose licence lies at its root
+            build_data["force_include"][str(here.parent / "LICENSE")] = "pocketbayes_lite/LICENSE"
         levels = {"engine.so": ""}
         if os.environ.get("POCKETBAYES_LITE_NATIVE") == "1":
             levels = {"engine.so": "native"}
