@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError, require_choice
 from pocketbayes.layers import (
+    Description,
     Inputs,
     KnownWeights,
     description_to_store,
@@ -40,7 +41,7 @@ class _Engines(NamedTuple):
     """Of one model, as it was: an engine for each shape of inputs."""
 
     weights: KnownWeights
-    facts: str
+    facts: Description
     by_shape: dict[object, Any]
 
 
@@ -87,13 +88,14 @@ def _estimator(model: nn.Module, inputs: tuple[Tensor, ...], chosen: str | None)
     That is in fully connected networks of feature vectors: each example is then told of equally.
     """
     by = chosen or (estimator_of(model) if has_random_weights(model) else "weight")
-    is_plain = len(inputs) == 1 and inputs[0].dim() == 2 and is_fully_connected(model)
-    if by in ("lrt", "flipout") and not is_plain:
+    if by not in ("lrt", "flipout"):
+        return by
+    if len(inputs) != 1 or inputs[0].dim() != 2 or not is_fully_connected(model):
         raise PocketBayesError(
             f'backend="engine" has no estimator="{by}" for this network: pass estimator="weight", '
             "which draws whole networks (another predictive), or leave backend away"
         )
-    return "weight" if by in ("lrt", "flipout") else by
+    return "weight"
 
 
 def _positional(x: Inputs) -> tuple[Tensor, ...]:
@@ -107,7 +109,7 @@ def _positional(x: Inputs) -> tuple[Tensor, ...]:
 def _engine_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
     """The model in the engine, as long as it has the same weights and says the same of itself."""
     root = unwrapped(model)
-    facts, shape = description_to_store(root).to_json(), tuple(part.shape[1:] for part in inputs)
+    facts, shape = description_to_store(root), tuple(part.shape[1:] for part in inputs)
     known = _known.get(root)
     if known is None or known.facts != facts or not known.weights.are_in(root):
         known = _known[root] = _Engines(KnownWeights(root, ()), facts, {})

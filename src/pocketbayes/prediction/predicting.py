@@ -103,8 +103,8 @@ def predict(
         compile: for long jobs, run the network as machine code by `torch.compile`, which takes
             seconds to minutes to make; a name chooses its backend. The answers are the same.
             docs/one-pass.md says where it helps; where it cannot, a warning says why.
-        backend: "torch", or "engine": the C engine of pocketbayes-lite on the CPU, which is faster
-            on small networks and few examples. What it does not know is an error (docs/ship.md).
+        backend: "torch", or "engine": the C engine of pocketbayes-lite on the CPU. docs/ship.md
+            says where it is faster; what it does not know is an error.
 
     Returns:
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`), for a Bernoulli
