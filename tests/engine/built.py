@@ -1,4 +1,4 @@
-"""The engine as a shared library, compiled once a session, and models of the library in it."""
+"""The engine as a shared library, compiled once, and models of the library in it."""
 
 import ctypes as ct
 import shutil
