@@ -76,6 +76,7 @@ struct pocket {
     size_t memory;
     char no_moments[160];                /* why there are none; empty: there are */
     char error[256];
+    struct loaded *loaded;               /* the file, of a model that owns it */
 };
 
 struct run {
@@ -100,6 +101,9 @@ float *plane_of(const run *r, int32_t operand);      /* the one that is moved */
 const float *weight_of(const run *r, int32_t operand, int plane);  /* NULL: absent, or certain */
 static inline float *scratch_of(const run *r) { return r->model->arena + r->model->scratch; }
 static inline float *own_of(const run *r) { return r->model->arena + r->model->own; }
+
+/* load.c */
+void loaded_free(struct loaded *from);
 
 /* packing.c */
 void kernels_make(run *r, operation *op, const uint32_t *offsets);

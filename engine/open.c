@@ -370,6 +370,7 @@ void pocket_close(pocket *m)
     if (m) {
         program_free(&m->program);
         free(m->blocks);
+        loaded_free(m->loaded);
     }
     free(m);
 }

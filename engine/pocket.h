@@ -49,9 +49,23 @@ int pocket_check(const uint8_t *program, size_t size, const pocket_weight *weigh
 pocket *pocket_open(const pocket_file *file, const pocket_facts *facts, const pocket_options *options, char *error);
 void pocket_close(pocket *model);
 
+/* The bytes of a file with a program, read and opened; owns all that it needs, the bytes may go.
+   `pocket_again`: the same file once more, for a thread or by other options; must be closed first. */
+pocket *pocket_load(const uint8_t *bytes, size_t size, const pocket_options *options, char *error);
+pocket *pocket_again(const pocket *model, const pocket_options *options, char *error);
+
 /* What a model takes and gives: sides of an input (number >= 0) or of the output (-1); the rank. */
 int pocket_shape(const pocket *model, int number, int32_t *sides);
 int pocket_kind(const pocket *model);
+int pocket_inputs(const pocket *model);                    /* how many */
+int pocket_is_whole(const pocket *model, int number);      /* 1: an input of whole numbers */
+int pocket_members(const pocket *model);
+int pocket_default(const pocket *model);  /* the estimator where none is named; the mean: nothing is random */
+
+/* What the file says of its model (docs/format.md), as JSON text of all, or of one field such as
+   "class_names", "preprocess", "conformal"; null if it is not there. Gives the length of the whole
+   text, and writes what there is room for, with a 0 at the end. */
+size_t pocket_fact(const pocket *model, const char *name, char *text, size_t room);
 size_t pocket_memory(const pocket *model);  /* bytes held beside the file's */
 
 /* Inputs (rows, *shape), row-major. 0, or an error: see pocket_error. Allocates nothing. */
