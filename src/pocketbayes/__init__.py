@@ -54,6 +54,8 @@ _HOME = {
     "conformal": "prediction",
     "distill_": "distillation",
     "evaluate": "prediction",
+    "Exported": "deploy",
+    "export": "deploy",
     "feature_report": "report",
     "fit": "training",
     "inspect": "codec",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         quantize_,
         sharing_summary,
     )
+    from pocketbayes.deploy import Exported, export
     from pocketbayes.distillation import distill_
     from pocketbayes.errors import (
         ConversionError,

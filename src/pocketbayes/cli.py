@@ -16,6 +16,7 @@ from pocketbayes.commands.compressed_runs import before_and_after
 from pocketbayes.commands.demo import DemoOptions, run_demo
 from pocketbayes.commands.distill import compared, distill_flags, run_distillation
 from pocketbayes.commands.evaluate import evaluate_flags, run_evaluation
+from pocketbayes.commands.export import ExportOptions, run_export
 from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
 from pocketbayes.commands.flags import add_flags, given_options, options_in
@@ -41,8 +42,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 Target = Annotated[
     Path, typer.Argument(metavar="RUN_OR_FILE", help="A run directory or a .pocket file.")
 ]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs or .pocket files.")]
 TRAIN, EVALUATE = train_flags(), evaluate_flags()
 COMPRESS, DISTILL = compress_flags(), distill_flags()
+EXPORT = options_in(ExportOptions)
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
 FIGURES, FEATURES = figure_flags(), options_in(FeatureOptions)
 REPORT = report_flags()
@@ -180,6 +184,19 @@ def predict(
     show(result, json, rows_table(title, result["predictions"]))
 
 
+def export(
+    run_or_file: Target, out: Out, config: ConfigFile = None, json: Json = False, **values: Any
+) -> None:
+    """Write a model for other runtimes: answers and doubts without torch or this library.
+
+    [bold]Examples[/bold]
+
+      pocketbayes export model.pocket model.onnx --estimator mean --int8 --data digits
+    """
+    made = run_export(run_or_file, out, ExportOptions(**given_options(values, config, EXPORT)))
+    show(made.facts(), json, str(made))
+
+
 def figures(
     run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
 ) -> None:
@@ -213,14 +230,7 @@ def features(
     show(report.to_dict(), json, str(report))
 
 
-def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories or .pocket files.")
-    ],
-    config: ConfigFile = None,
-    json: Json = False,
-    **values: Any,
-) -> None:
+def report(runs: Runs, config: ConfigFile = None, json: Json = False, **values: Any) -> None:
     """Write one page about models: how big, how accurate, how sure, and where not.
 
     The page holds its pictures and loads nothing: it can be mailed, printed and read on a phone.
@@ -239,8 +249,6 @@ def inspect(run_or_file: Target, json: Json = False) -> None:
     """Show what a file holds: network, posteriors, sections and bytes.
 
     [bold]Examples[/bold]
-
-      pocketbayes inspect model.pocket
 
       pocketbayes inspect runs/digits-mlp-mean-field --json
     """
@@ -262,7 +270,8 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
 
 for command, flags in (
     (demo, DEMO), (train, TRAIN), (compress, COMPRESS), (distill, DISTILL), (evaluate, EVALUATE),
-    (predict, PREDICT), (figures, FIGURES), (features, FEATURES), (report, REPORT),
+    (predict, PREDICT), (export, EXPORT), (figures, FIGURES), (features, FEATURES),
+    (report, REPORT),
 ):  # fmt: skip
     app.command()(add_flags(command, flags))
 app.command()(inspect)

@@ -2,15 +2,22 @@
 
 from pocketbayes.codec.disk import prepare_directory, write_atomically
 from pocketbayes.codec.files import described, inspect, load, save, stored_with
+from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step, to_steps
+from pocketbayes.codec.stored_copies import as_stored
 from pocketbayes.codec.summary import FileSummary
 
 __all__ = [
     "FileSummary",
+    "as_stored",
     "described",
     "inspect",
     "load",
+    "log_odds_step",
+    "log_std_step",
+    "mean_step",
     "prepare_directory",
     "save",
     "stored_with",
+    "to_steps",
     "write_atomically",
 ]

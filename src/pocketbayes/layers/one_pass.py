@@ -92,7 +92,7 @@ def spread(
     squares = torch.addmm(squares, features.square(), head.squares)
     entropy = torch.special.entr(outputs.softmax(1)).sum(1, keepdim=True)
     sizes = squares.clamp_min(_LEAST_SQUARE).log()
-    known = torch.cat([inner.clamp(0, _MOST_HIDDEN), sizes, entropy], 1)
+    known = torch.cat([inner.clamp(0.0, _MOST_HIDDEN), sizes, entropy], 1)
     found = F.linear(known, head.outer, head.outer_bias).clamp(-_MOST_LOG, _MOST_LOG)
     log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
     mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
@@ -145,10 +145,10 @@ def num_known(hidden: int, places: int) -> int:
 
 def _members(widths: Sequence[int], like: Tensor) -> Tensor:
     """(places, F): 1 for each feature of a place, else 0."""
-    number = torch.arange(len(widths), device=like.device)
-    sizes = torch.tensor(widths, device=like.device)
-    place = torch.repeat_interleave(number, sizes, output_size=sum(widths))  # no wait for a GPU
-    return (place == number.unsqueeze(1)).to(like.dtype)
+    place = torch.arange(sum(widths), device=like.device)
+    sizes = torch.tensor(widths, device=like.device).unsqueeze(1)
+    ends = sizes.cumsum(0)
+    return ((place < ends) & (place >= ends - sizes)).to(like.dtype)
 
 
 class OnePassHead:

@@ -93,7 +93,9 @@ def quadrature(function: Callable[[Tensor], Tensor], x: Moments, nodes: int = NO
     m, std = x.expected, x.variance.sqrt()
     points, weights = _hermite(nodes, m.dtype, m.device)
     centre, first, second = function(m), torch.zeros_like(m), torch.zeros_like(m)
-    at_once = max(1, min(nodes, _AT_ONCE // max(1, m.numel())))
+    at_once = nodes
+    if not torch.compiler.is_exporting():  # a graph is for batches of any size
+        at_once = max(1, min(nodes, _AT_ONCE // max(1, m.numel())))
     parts = (torch.split(t, at_once) for t in (points, weights))
     for point, weight in zip(*parts, strict=True):
         apart = function(m + std * point.view(-1, *(1 for _ in m.shape))) - centre

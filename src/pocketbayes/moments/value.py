@@ -53,7 +53,7 @@ def carrying() -> Iterator[None]:
 
 def is_carrying() -> bool:
     """Whether moments are carried at this moment; never in code that a compiler looks at."""
-    return not torch.compiler.is_compiling() and _carrying.get()
+    return not torch.compiler.is_dynamo_compiling() and _carrying.get()
 
 
 def by_rule(

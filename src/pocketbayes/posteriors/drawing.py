@@ -40,6 +40,7 @@ class Drawing:
         self.modules: dict[Hashable, list[Any]] = {}  # of networks, which last for a prediction
         self.repeats = seed is not None  # it was given, not drawn
         self.order: Tensor | None = None  # of traced code: goes through all its draws
+        self.maker: Callable[[Tensor, str], Tensor] | None = None  # of code that runs elsewhere
         self.notes: dict[int, Tensor] | None = None  # of traced code, for a one-pass head
         self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
         self._numbers: np.random.Generator | None = None

@@ -29,8 +29,8 @@ def normal_like(reference: Tensor) -> Tensor:
     does not depend on the threads.
     """
     drawing = source_of_numbers()
-    if drawing is not None and drawing.order is not None:
-        return numbers_later(reference, drawing.order, "normal")
+    if drawing is not None and _is_traced(drawing):
+        return _numbers_later(drawing, reference, "normal")
     if drawing is not None:
         return _normal_of(drawing, reference)
     if not _can_fill_directly(reference):
@@ -70,8 +70,8 @@ def bernoulli(chances: Tensor, generator: torch.Generator | None = None) -> Tens
     drawing = source_of_numbers()
     if generator is not None or drawing is None:
         return torch.bernoulli(chances, generator=generator)
-    if drawing.order is not None:
-        return numbers_later(chances, drawing.order, "bernoulli")
+    if _is_traced(drawing):
+        return _numbers_later(drawing, chances, "bernoulli")
     own = drawing.generator(chances.device)
     return drawing.in_each(
         chances.shape, lambda shape: torch.bernoulli(chances.expand(shape), generator=own)
@@ -83,8 +83,8 @@ def uniform(count: int, device: torch.device, generator: torch.Generator | None 
     drawing = source_of_numbers()
     if generator is not None or drawing is None:
         return torch.rand(count, device=device, generator=generator)
-    if drawing.order is not None:
-        return numbers_later(torch.empty(count, device=device), drawing.order, "uniform")
+    if _is_traced(drawing):
+        return _numbers_later(drawing, torch.empty(count, device=device), "uniform")
     own = drawing.generator(device)
     return drawing.in_each((count,), lambda shape: torch.rand(shape, device=device, generator=own))
 
@@ -113,6 +113,19 @@ def numbers_as_code_runs(like: Tensor, order: Tensor, kind: str) -> Tensor:
     """Numbers of this kind, laid out like that, by what this thread draws by."""
     made, layout = _KINDS[kind](like), torch.empty_like(like, device="meta")
     return made if made.stride() == layout.stride() else torch.empty_like(like).copy_(made)
+
+
+def _is_traced(drawing: Drawing) -> bool:
+    """Whether the code that draws is not run here, but looked at."""
+    return drawing.order is not None or drawing.maker is not None
+
+
+def _numbers_later(drawing: Drawing, like: Tensor, kind: str) -> Tensor:
+    """What traced code draws by: the drawing's own maker, or this library when the code runs."""
+    if drawing.maker is not None:
+        return drawing.maker(like, kind)
+    assert drawing.order is not None
+    return numbers_later(like, drawing.order, kind)
 
 
 def numbers_later(like: Tensor, order: Tensor, kind: str) -> Tensor:

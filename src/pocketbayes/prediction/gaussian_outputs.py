@@ -1,5 +1,6 @@
 """Draws of outputs that are Gaussian: always the same ones, spread well."""
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import torch
@@ -52,3 +53,10 @@ def _with_unit_moments(normals: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     found: Tensor = normals @ (vectors * values.rsqrt()) @ vectors.T
     return found
+
+
+def full_precision(device: str) -> AbstractContextManager[object]:
+    """Where autocast, which would round means and variances, is off."""
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()

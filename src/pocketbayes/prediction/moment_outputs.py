@@ -20,7 +20,7 @@ from pocketbayes.layers import (
 from pocketbayes.moments import Moments, carrying
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, full_precision
 
 
 def moment_draws(model: nn.Module, x: Inputs, num_samples: int) -> Tensor:
@@ -44,7 +44,7 @@ def output_moments_of(network: nn.Module, x: Inputs) -> tuple[Tensor, Tensor | N
         is_alone = keeps_dropout or must_be_alone(modules_of(network))
         if is_alone and drawing is not None:
             stack.enter_context(alone(network, drawing))
-        for context in (carrying(), torch.autocast(device, enabled=False), _as_written()):
+        for context in (carrying(), full_precision(device), _as_written()):
             stack.enter_context(context)
         with explained_failure(x):
             output = run(network, x)

@@ -1,6 +1,6 @@
 """Draws of the outputs from one pass of the mean network, by the head that `distill_` taught."""
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from pocketbayes.likelihoods import LIKELIHOODS, Likelihood
 from pocketbayes.posteriors import current_drawing
 from pocketbayes.prediction.alone import alone, must_be_alone
 from pocketbayes.prediction.compilation import pass_on
-from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian
+from pocketbayes.prediction.gaussian_outputs import ONE_PASS, draws_of_gaussian, full_precision
 
 
 def with_one_pass(model: nn.Module, estimator: str | None, likelihood: Likelihood) -> str | None:
@@ -103,10 +103,3 @@ def require_head(model: nn.Module) -> OnePassHead:
             "line, pocketbayes distill"
         )
     return head
-
-
-def full_precision(device: str) -> AbstractContextManager[object]:
-    """Where autocast, which would round a head's numbers, is off."""
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()

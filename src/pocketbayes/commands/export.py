@@ -1,0 +1,73 @@
+"""`pocketbayes export`: a run or file as a file for other runtimes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.codec import prepare_directory, stored_with
+from pocketbayes.commands.evaluate import require_target
+from pocketbayes.commands.flags import UsageError
+from pocketbayes.commands.opening import opened_data, opened_model
+from pocketbayes.commands.runs import MODEL
+from pocketbayes.deploy import Exported, export
+from pocketbayes.layers import describe
+
+_EXAMPLES = 64
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Options of `export`.
+
+    Attributes:
+        to: the format: onnx.
+        estimator: one_pass, moments, mean, weight, lrt or flipout; default one_pass of a distilled
+            model, else moments.
+        num_samples: draws behind each answer.
+        level: of the interval; default as conformal promised, else 0.9.
+        int8: quantise weights and activations, calibrated on 64 examples of --data.
+        data: data set whose test part gives the examples; without it they are noise.
+        root: folder that holds the data; else $POCKETBAYES_DATA.
+        model: your own network, package.module:factory, if the file cannot name it.
+    """
+
+    to: str = "onnx"
+    estimator: str | None = None
+    num_samples: int = 30
+    level: float | None = None
+    int8: bool = False
+    data: str | None = None
+    root: Path | None = None
+    model: str | None = None
+
+
+def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
+    """Writes the file; the record says how large it is, and how near."""
+    require_target(target)
+    prepare_directory(out.parent)
+    if options.int8 and options.data is None:
+        raise UsageError("--int8 needs examples to calibrate on: say --data NAME")
+    model = opened_model(target, options.model)
+    stored = stored_with(target / MODEL if target.is_dir() else target)
+    return export(
+        model, out, options.to, example=_example(model, options), estimator=options.estimator,
+        num_samples=options.num_samples, level=options.level, int8=options.int8,
+        tolerance=stored.get("tolerance", 1e-3),
+    )  # fmt: skip
+
+
+def _example(model: nn.Module, options: ExportOptions) -> Tensor:
+    """Inputs of a data set; else noise of the shape that the file tells."""
+    known = describe(model)
+    if options.data is not None:
+        dataset = opened_data(options.data, "test", options.root, {}, known)
+        x: Tensor = dataset.batch(torch.arange(min(_EXAMPLES, len(dataset))))[0]
+        return x
+    shape: Any = (known.network or {}).get("options", {}).get("input_shape")
+    shape = (known.preprocess or {}).get("shape") or shape
+    if shape is None:
+        raise UsageError("the file does not tell the shape of its inputs: say --data NAME")
+    return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,111 @@
+"""`export`: a model as a file for runtimes that know nothing of this library."""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pocketbayes.codec import as_stored, load, stored_with, write_atomically
+from pocketbayes.deploy.exported import Exported
+from pocketbayes.deploy.onnx_models import onnx_model
+from pocketbayes.deploy.onnx_running import compared, quantized
+from pocketbayes.deploy.plans import planned
+from pocketbayes.errors import (
+    PocketBayesError,
+    optional_module,
+    require_choice,
+    require_count,
+    require_number,
+    require_truth,
+)
+from pocketbayes.layers import require_module
+
+FORMATS = ("onnx",)
+
+
+def export(
+    model: nn.Module | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    to: str = "onnx",
+    *,
+    example: Any,
+    estimator: str | None = None,
+    num_samples: int = 30,
+    likelihood: str | None = None,
+    level: float | None = None,
+    tolerance: float = 1e-3,
+    int8: bool = False,
+) -> Exported:
+    """Writes the model as a file whose answers are those of `predict`, for other runtimes.
+
+    The answers are named: of classes and labels `probs`, `entropy`, `aleatoric`, `epistemic` and
+    `label`, after `conformal` also `prediction_set`; of values and counts `mean`, `std`,
+    `aleatoric`, `epistemic` and, where ONNX has the functions for it, `lower` and `upper`. The
+    batch may have any size. What `temperature_`, `calibrate_moments_` and `conformal` found is in.
+    Weights are the integers of the .pocket file; `metadata_props` has facts as JSON under
+    `pocketbayes`. docs/ship.md says more.
+
+    Args:
+        model: a Bayesian model, or the path of a .pocket file of a network that `load` can build.
+        path: where to; by habit it ends in `.onnx`.
+        to: the format: "onnx".
+        example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those.
+        estimator: as in `predict`; None: one pass if taught, else moments, or the mean where no
+            weight is random. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
+            number from 0 to 2^31 - 1: equal seeds give equal answers.
+        num_samples: draws, fixed from now on.
+        likelihood: as in `predict`.
+        level: of the interval from `lower` to `upper`; None: what `conformal` promised, else 0.9.
+        tolerance: nats per weight that storing it may cost, as in `save`; of a file, its own.
+        int8: also quantise weights and activations, calibrated on the example; the record says how
+            much answers change.
+
+    Raises:
+        PocketBayesError: an operation that cannot be exported, by its name.
+
+    Example:
+        >>> print(export(model, "digits.onnx", example=x[:8]))
+    """
+    require_choice(to, "to", FORMATS)
+    require_truth(int8, "int8")
+    require_count(num_samples, "num_samples")
+    if level is not None and require_number(level, "level", above=0, most=1) == 1:
+        raise PocketBayesError("level must be below 1; got 1")
+    for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
+        optional_module(name, "onnx")
+    stored, pocket_bytes, options = _stored(model, tolerance)
+    to_trace = copy.deepcopy(stored)  # before anything computed by it is kept
+    plan = planned(stored, example, estimator, likelihood, num_samples, level)
+    made = onnx_model(to_trace, plan, options.get("tolerance"))
+    data, change = made.SerializeToString(), None
+    if int8:
+        data, change = quantized(data, plan)
+    write_atomically(Path(path), lambda file: file.write(data))
+    outputs = tuple(value.name for value in made.graph.output)
+    values = outputs if "lower" in outputs or plan.likelihood.kind != "values" else ()
+    return Exported(
+        path=Path(path),
+        to=to,
+        estimator=plan.estimator,
+        num_samples=plan.num_samples,
+        outputs=outputs,
+        bytes=len(data),
+        pocket_bytes=pocket_bytes,
+        graph_bytes=made.ByteSize() - sum(c.ByteSize() for c in made.graph.initializer),
+        compared=None if int8 else compared(stored, plan, data),
+        int8_change=change,
+        left_out="" if values else f"no lower and upper: ONNX has no CDF of {plan.likelihood.name}",
+    )
+
+
+def _stored(
+    model: nn.Module | str | os.PathLike[str], tolerance: float
+) -> tuple[nn.Module, int, dict[str, Any]]:
+    """The model as its file has it, the bytes of that file, and how it is stored."""
+    if isinstance(model, str | os.PathLike):
+        return load(model), os.path.getsize(model), stored_with(model)
+    require_module(model)
+    found, size = as_stored(model, tolerance=tolerance)
+    return found, size, {"tolerance": tolerance}
