@@ -145,6 +145,14 @@ int pocket_default(const pocket *m)
     return suits_moments(m) ? POCKET_MOMENTS : m->is_random ? POCKET_WEIGHT : POCKET_MEAN;
 }
 
+int pocket_has_random_weights(const pocket *m)
+{
+    for (uint32_t i = 0; i < m->file->count; i++)
+        if (m->file->weights[i].std)
+            return 1;
+    return 0;
+}
+
 int pocket_members(const pocket *m) { return m->members; }
 int pocket_inputs(const pocket *m) { return m->program.inputs; }
 int pocket_is_whole(const pocket *m, int number) { return m->program.whole[number]; }

@@ -60,6 +60,7 @@ int pocket_kind(const pocket *model);
 int pocket_inputs(const pocket *model);                    /* how many */
 int pocket_is_whole(const pocket *model, int number);      /* 1: an input of whole numbers */
 int pocket_members(const pocket *model);
+int pocket_has_random_weights(const pocket *model);        /* 0: one network, or dropout that stays on */
 int pocket_default(const pocket *model);  /* the estimator where none is named; the mean: nothing is random */
 
 /* What the file says of its model (docs/format.md), as JSON text of all, or of one field such as
