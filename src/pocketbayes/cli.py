@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pocketbayes import __version__, codec
+from pocketbayes.commands.bench import BenchOptions, run_bench
 from pocketbayes.commands.compress import CompressOptions, compress_flags, run_compression
 from pocketbayes.commands.compressed_runs import before_and_after
 from pocketbayes.commands.demo import DemoOptions, run_demo
@@ -46,7 +47,7 @@ Out = Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs or .pocket files.")]
 TRAIN, EVALUATE = train_flags(), evaluate_flags()
 COMPRESS, DISTILL = compress_flags(), distill_flags()
-EXPORT = options_in(ExportOptions)
+EXPORT, BENCH = options_in(ExportOptions), options_in(BenchOptions)
 PREDICT, DEMO = options_in(PredictOptions), options_in(DemoOptions)
 FIGURES, FEATURES = figure_flags(), options_in(FeatureOptions)
 REPORT = report_flags()
@@ -197,6 +198,22 @@ def export(
     show(made.facts(), json, str(made))
 
 
+def bench(
+    run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
+) -> None:
+    """Measure what an answer costs: load time, memory, milliseconds, through each runtime.
+
+    [bold]Examples[/bold]
+
+      pocketbayes bench model.pocket
+
+      pocketbayes bench runs/a --estimator mean --runtimes torch,engine --batch-sizes 1,16,256
+    """
+    by, found = run_bench(run_or_file, BenchOptions(**given_options(values, config, BENCH)))
+    result = {"estimator": by, "runtimes": [timing.facts() for timing in found]}
+    show(result, json, rows_table(f"answers by {by}", [timing.row() for timing in found]))
+
+
 def figures(
     run_or_file: Target, config: ConfigFile = None, json: Json = False, **values: Any
 ) -> None:
@@ -270,7 +287,7 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
 
 for command, flags in (
     (demo, DEMO), (train, TRAIN), (compress, COMPRESS), (distill, DISTILL), (evaluate, EVALUATE),
-    (predict, PREDICT), (export, EXPORT), (figures, FIGURES), (features, FEATURES),
+    (predict, PREDICT), (export, EXPORT), (bench, BENCH), (figures, FIGURES), (features, FEATURES),
     (report, REPORT),
 ):  # fmt: skip
     app.command()(add_flags(command, flags))

@@ -52,19 +52,22 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
         raise UsageError("--int8 needs examples to calibrate on: say --data NAME")
     model = opened_model(target, options.model)
     stored = stored_with(target / MODEL if target.is_dir() else target)
+    example = example_of(model, options.data, options.root)
     return export(
-        model, out, options.to, example=_example(model, options), estimator=options.estimator,
+        model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
         tolerance=stored.get("tolerance", 1e-3),
     )  # fmt: skip
 
 
-def _example(model: nn.Module, options: ExportOptions) -> Tensor:
+def example_of(
+    model: nn.Module, data: str | None, root: Path | None, most: int = _EXAMPLES
+) -> Tensor:
     """Inputs of a data set; else noise of the shape that the file tells."""
     known = describe(model)
-    if options.data is not None:
-        dataset = opened_data(options.data, "test", options.root, {}, known)
-        x: Tensor = dataset.batch(torch.arange(min(_EXAMPLES, len(dataset))))[0]
+    if data is not None:
+        dataset = opened_data(data, "test", root, {}, known)
+        x: Tensor = dataset.batch(torch.arange(min(most, len(dataset))))[0]
         return x
     shape: Any = (known.network or {}).get("options", {}).get("input_shape")
     shape = (known.preprocess or {}).get("shape") or shape

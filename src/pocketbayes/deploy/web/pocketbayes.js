@@ -54,7 +54,7 @@ export class Model {
         this.handle = 0;
     }
     predict(input, options = {}) {
-        const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9 } = options;
+        const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9, normals } = options;
         if (!ESTIMATORS.includes(estimator))
             throw new Error(`the estimator is one of ${ESTIMATORS.join(", ")}; got ${estimator}`);
         if (!(Number.isSafeInteger(draws) && draws > 0))
@@ -67,19 +67,21 @@ export class Model {
         const names = [...(this.kind === "values" ? OF_VALUES : OF_CLASSES)];
         if (this.kind === "values" && WITH_INTERVAL.includes(this.facts.likelihood))
             names.push("lower", "upper");
-        return this.asked(inputs, rows, names, { estimator, draws, seed, level });
+        return this.asked(inputs, rows, names, { estimator, draws, seed, level }, normals);
     }
-    asked(inputs, rows, names, o) {
+    asked(inputs, rows, names, o, normals) {
         const wasm = engine, kept = [], room = rows * product(this.outputShape);
         const take = (size) => { kept.push(taken(size)); return kept[kept.length - 1]; };
         try {
-            const places = inputs.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
+            if (normals && normals.length < o.draws * (this.outputShape[0] ?? 1))
+                throw new Error("normals must be draws x outputs");
+            const given = normals ? [...inputs, normals] : inputs, places = given.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
             const found = names.map(() => take(4 * room));
-            places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, inputs[i].length).set(inputs[i]));
-            new Uint32Array(wasm.memory.buffer, pointers, places.length).set(places);
+            places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, given[i].length).set(given[i]));
+            new Uint32Array(wasm.memory.buffer, pointers, inputs.length).set(places.slice(0, inputs.length));
             const table = new Uint32Array(wasm.memory.buffer, answer, ANSWERS.length).fill(0);
             names.forEach((name, i) => { table[ANSWERS.indexOf(name)] = found[i]; });
-            if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0, Math.floor(o.seed / 2 ** 32), o.level, answer))
+            if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0, Math.floor(o.seed / 2 ** 32), o.level, normals ? places[inputs.length] : 0, answer))
                 throw new Error(textAt(wasm.error(this.handle)));
             const told = { estimator: o.estimator, draws: o.draws };
             names.forEach((name, i) => {
