@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pocketbayes.codec import prepare_directory, stored_with
+from pocketbayes.codec import described, inspect, prepare_directory, stored_with
 from pocketbayes.commands.evaluate import require_target
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import opened_data, opened_model
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.deploy import Exported, export
-from pocketbayes.layers import describe
+from pocketbayes.layers import Description, describe
 
 _EXAMPLES = 64
 
@@ -23,13 +23,14 @@ class ExportOptions:
     """Options of `export`.
 
     Attributes:
-        to: the format: onnx.
+        to: the format: onnx, or web, a page that asks the model in a browser.
         estimator: one_pass, moments, mean, weight, lrt or flipout; default one_pass of a distilled
             model, else moments.
         num_samples: draws behind each answer.
         level: of the interval; default as conformal promised, else 0.9.
         int8: quantise weights and activations, calibrated on 64 examples of --data.
-        data: data set whose test part gives the examples; without it they are noise.
+        data: data set whose test part gives the examples; without it they are noise, and a page
+            shows none.
         root: folder that holds the data; else $POCKETBAYES_DATA.
         model: your own network, package.module:factory, if the file cannot name it.
     """
@@ -50,9 +51,11 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     prepare_directory(out.parent)
     if options.int8 and options.data is None:
         raise UsageError("--int8 needs examples to calibrate on: say --data NAME")
+    if options.to == "web":
+        return _exported_page(target, out, options)
     model = opened_model(target, options.model)
     stored = stored_with(target / MODEL if target.is_dir() else target)
-    example = example_of(model, options.data, options.root)
+    example = example_of(describe(model), options.data, options.root)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -60,11 +63,25 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     )  # fmt: skip
 
 
+def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
+    """The file goes into the page as it is, if it carries its program."""
+    path = target / MODEL if target.is_dir() else target
+    is_whole = inspect(path).program is not None
+    model = path if is_whole else opened_model(target, options.model)
+    example = None  # of noise nothing is shown
+    if options.data is not None:
+        example = example_of(described(path), options.data, options.root)
+    return export(
+        model, out, options.to, example=example, estimator=options.estimator,
+        num_samples=options.num_samples, level=options.level, int8=options.int8,
+        tolerance=stored_with(path).get("tolerance", 1e-3),
+    )  # fmt: skip
+
+
 def example_of(
-    model: nn.Module, data: str | None, root: Path | None, most: int = _EXAMPLES
+    known: Description, data: str | None, root: Path | None, most: int = _EXAMPLES
 ) -> Tensor:
     """Inputs of a data set; else noise of the shape that the file tells."""
-    known = describe(model)
     if data is not None:
         dataset = opened_data(data, "test", root, {}, known)
         x: Tensor = dataset.batch(torch.arange(min(most, len(dataset))))[0]

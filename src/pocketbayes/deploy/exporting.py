@@ -12,6 +12,7 @@ from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.onnx_models import onnx_model
 from pocketbayes.deploy.onnx_running import compared, quantized
 from pocketbayes.deploy.plans import planned
+from pocketbayes.deploy.web_pages import web_page
 from pocketbayes.errors import (
     PocketBayesError,
     optional_module,
@@ -22,7 +23,7 @@ from pocketbayes.errors import (
 )
 from pocketbayes.layers import require_module
 
-FORMATS = ("onnx",)
+FORMATS = ("onnx", "web")
 
 
 def export(
@@ -30,7 +31,7 @@ def export(
     path: str | os.PathLike[str],
     to: str = "onnx",
     *,
-    example: Any,
+    example: Any = None,
     estimator: str | None = None,
     num_samples: int = 30,
     likelihood: str | None = None,
@@ -49,11 +50,13 @@ def export(
 
     Args:
         model: a Bayesian model, or the path of a .pocket file of a network that `load` can build.
-        path: where to; by habit it ends in `.onnx`.
-        to: the format: "onnx".
-        example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those.
+        path: where to; by habit it ends in `.onnx`. A page is `index.html` in a folder, unless the
+            path ends in `.html`.
+        to: the format: "onnx", or "web", a page that asks the model in a browser.
+        example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those. Of
+            a file that carries its program a page needs none, and shows some if it has them.
         estimator: as in `predict`; None: one pass if taught, else moments, or the mean where no
-            weight is random. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
+            weight is random; a page draws rather than using moments, as `predict` does. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
             number from 0 to 2^31 - 1: equal seeds give equal answers.
         num_samples: draws, fixed from now on.
         likelihood: as in `predict`.
@@ -73,6 +76,12 @@ def export(
     require_count(num_samples, "num_samples")
     if level is not None and require_number(level, "level", above=0, most=1) == 1:
         raise PocketBayesError("level must be below 1; got 1")
+    if to == "web":
+        _require_plain(int8, likelihood)
+        return web_page(
+            model, Path(path), example, estimator=estimator, num_samples=num_samples, level=level,
+            tolerance=tolerance,
+        )  # fmt: skip
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
     stored, pocket_bytes, options = _stored(model, tolerance)
@@ -98,6 +107,13 @@ def export(
         int8_change=change,
         left_out="" if values else f"no lower and upper: ONNX has no CDF of {plan.likelihood.name}",
     )
+
+
+def _require_plain(int8: bool, likelihood: str | None) -> None:
+    if int8 or likelihood is not None:
+        raise PocketBayesError(
+            'int8 and likelihood are for to="onnx": a page runs the .pocket file as it is'
+        )
 
 
 def _stored(

@@ -11,27 +11,31 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketbayes.codec import described, inspect, load, save, stored_with, write_atomically
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.web_examples import facts_of_pictures, facts_of_rows, pixels_of
 from pocketbayes.errors import PocketBayesError, require_choice
 from pocketbayes.layers import Description
-from pocketbayes.likelihoods import likelihood_named
 from pocketbayes.prediction import draws_of_gaussian
 
 ESTIMATORS = ("one_pass", "moments", "mean", "weight")
+_ANSWERS = {
+    "classes": ("probs", "entropy", "aleatoric", "epistemic", "label"),
+    "values": ("mean", "std", "aleatoric", "epistemic", "lower", "upper"),
+}
 _THRESHOLD = 0.9  # as in `pocketbayes predict`
-_MOST_NORMALS = 16_384
+_MOST_NORMALS = 4096
+_MOST_NAMED = 60  # letters of class names in a title
 
 
 def web_page(
     model: nn.Module | str | os.PathLike[str],
     path: Path,
-    example: Any,
+    example: Tensor | None,
+    *,
     estimator: str | None,
     num_samples: int,
     level: float | None,
@@ -40,22 +44,101 @@ def web_page(
     """Writes the page; see `export`."""
     if estimator is not None:
         require_choice(estimator, "estimator", ESTIMATORS)
-    stored, known, summary = _stored(model, example, tolerance)
-    about = _about(known, example, num_samples, level)
-    chosen = estimator or _default(known, summary.program or {})
-    if chosen is not None:
-        about["estimator"] = chosen
-    title = " or ".join(known.class_names) if _is_short(known.class_names) else _goal_of(known)
-    text = _page(f"{title}?", stored, about)
-    write_atomically(path, lambda file: file.write(text.encode()))
-    size, coded = len(text.encode()), len(_as_text(stored))
+    if path.suffix.lower() not in (".html", ".htm"):
+        path = path / "index.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+    stored, known = _stored(model, example, tolerance)
+    about = _about(known, example) | {
+        "draws": num_samples, "level": level or 0.9, "threshold": _THRESHOLD,
+        "normals": _normals(known, num_samples),
+    }  # fmt: skip
+    if estimator is not None:
+        about["estimator"] = estimator
+    page = _page(_title(known), stored, about).encode()
+    write_atomically(path, lambda file: file.write(page))
+    kind = "classes" if known.likelihood in (None, "categorical", "bernoulli") else "values"
     return Exported(
-        path=path,
-        to="web",
-        estimator=chosen or "as the file says",
-        num_samples=num_samples,
-        outputs=_outputs(known),
-        bytes=size,
-        pocket_bytes=len(stored),
-        graph_bytes=size - coded,
+        path=path, to="web", estimator=estimator or "its own estimator", num_samples=num_samples,
+        outputs=_ANSWERS[kind], bytes=len(page), pocket_bytes=len(stored),
+        graph_bytes=len(page) - len(_as_text(stored)),
+    )  # fmt: skip
+
+
+def _stored(
+    model: nn.Module | str | os.PathLike[str], example: Tensor | None, tolerance: float
+) -> tuple[bytes, Description]:
+    """The bytes of a file that carries its program, and what it says; written if there is none."""
+    is_path = isinstance(model, str | os.PathLike)
+    if is_path and inspect(model).program is not None:
+        return Path(model).read_bytes(), described(model)
+    if example is None:
+        what = f"{model} has no program of its network" if is_path else "a network"
+        raise PocketBayesError(
+            f"{what}: a page needs one, which is traced from an example: pass example=x, or to "
+            "`pocketbayes export` --data NAME"
+        )
+    options = stored_with(model) if is_path else {"tolerance": tolerance}
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "model.pocket"
+        save(load(model) if is_path else model, made, example=example, **options)
+        return made.read_bytes(), described(made)
+
+
+def _about(known: Description, example: Tensor | None) -> dict[str, Any]:
+    """What the page shows to try, as far as an example tells."""
+    kind = (known.preprocess or {}).get("kind")
+    if kind not in ("image", "table"):
+        raise PocketBayesError(
+            "the model does not say how its inputs are prepared, so a page cannot turn pictures or "
+            "cells into them: train it by `pocketbayes train`, or on an ImageSet or TableSet of "
+            "pocketbayes.data, which fit keeps the preprocess of"
+        )
+    assert known.preprocess is not None
+    if example is None:
+        return {}
+    x = example.detach().cpu().float().numpy()
+    if kind == "image":
+        return facts_of_pictures(pixels_of(x, known.preprocess), known.preprocess)
+    return facts_of_rows(x)
+
+
+def _normals(known: Description, num_samples: int) -> bytes | None:
+    """The numbers by which `predict` spreads a Gaussian; the engine has its own, as good."""
+    outputs = len(known.class_names) if known.class_names else 1
+    if num_samples * outputs > _MOST_NORMALS:
+        return None
+    zero = torch.zeros(1, outputs, dtype=torch.float64)
+    normals = draws_of_gaussian(zero, zero + 1, num_samples)
+    return normals.reshape(num_samples, outputs).numpy().astype("<f4").tobytes()
+
+
+def _title(known: Description) -> str:
+    target = (known.preprocess or {}).get("target", {}).get("name")
+    if target is not None:
+        return str(target)
+    names = " or ".join(known.class_names or ())
+    return f"{names}?" if 0 < len(names) <= _MOST_NAMED else "Which class?"
+
+
+def _page(title: str, stored: bytes, about: dict[str, Any]) -> str:
+    """The template with everything in it; the engine is packed, the model is small by itself."""
+    folder = files("pocketbayes.deploy") / "web"
+    packed = gzip.compress((folder / "pocketbayes.wasm").read_bytes(), 9, mtime=0)
+    subtitle = (
+        f"A Bayesian neural network of {len(stored):,} bytes. It runs in this page: nothing that "
+        "you draw, type or open leaves your device."
     )
+    facts = {
+        name: _as_text(value) if isinstance(value, bytes) else value
+        for name, value in about.items()
+        if value is not None
+    }
+    return Template((folder / "page.html").read_text("utf-8")).substitute(
+        title=escape(title), subtitle=escape(subtitle), about=json.dumps(facts, sort_keys=True).replace("<", "\\u003c"),
+        model=_as_text(stored), engine=_as_text(packed),
+        script=(folder / "page.js").read_text("utf-8"),
+    )  # fmt: skip
+
+
+def _as_text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
