@@ -8,8 +8,9 @@ import { decoded, encoded, widthOf } from "./columns.js";
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 const about = JSON.parse(at("about").textContent!) as Facts;
 const bytesOf = (text: string) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-const percent = (p: number) => (p > 0.9995 ? "100" : (100 * p).toFixed(p < 0.0995 ? 1 : 0)) + " %";
+const percent = (p: number) => (100 * p).toFixed(p > 0.0005 && p < 0.0995 ? 1 : 0) + "%";
 const brief = (x: number) => Number(x.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+const nats = (x: number) => (x < 0.001 ? "below 0.001" : x.toFixed(3)) + " nats";
 const SHOWN = 10;
 
 /** A new element with these properties and children. */
@@ -27,13 +28,13 @@ function made<K extends keyof HTMLElementTagNameMap>(
 const bar = (kind: string, share: number) => made("span", { className: kind, style: `width:${100 * share}%` });
 
 /** The doubt split in two, as a bar and its legend. */
-function doubt(aleatoric: number, epistemic: number, whole: number, unit: string): Node[] {
+function doubt(aleatoric: number, epistemic: number, whole: number, told: (x: number) => string): Node[] {
   const key = (kind: string, text: string) => made("p", { className: "soft" }, made("span", { className: `key ${kind}`, ariaHidden: "true" }), ` ${text}`);
   return [
     made("h2", {}, "Its doubt"),
     made("div", { className: "track", ariaHidden: "true" }, bar("alea", aleatoric / whole), bar("epi", epistemic / whole)),
-    key("alea", `aleatoric ${brief(aleatoric)}${unit}: the input is ambiguous`),
-    key("epi", `epistemic ${brief(epistemic)}${unit}: it has seen too little like it`),
+    key("alea", `aleatoric ${told(aleatoric)}: ${told === nats ? "the input is ambiguous" : "noise in the data"}`),
+    key("epi", `epistemic ${told(epistemic)}: it has seen too little like this`),
   ];
 }
 
@@ -41,7 +42,7 @@ function doubt(aleatoric: number, epistemic: number, whole: number, unit: string
 function reason(aleatoric: number, epistemic: number, estimator: string, ambiguous: string): string {
   if (estimator === "mean" && epistemic === 0) return "A single network cannot tell why.";
   const share = epistemic / Math.max(aleatoric + epistemic, 1e-30);
-  if (share > 0.5) return `${percent(share)} of the doubt is epistemic: networks that fit the training data disagree here, as on nothing they were trained on.`;
+  if (share > 0.5) return `${percent(share)} of the doubt is epistemic: networks that fit the training data disagree, for they have seen too little like this.`;
   return `${percent(1 - share)} of the doubt is aleatoric: networks that fit the training data agree that ${ambiguous}.`;
 }
 
@@ -67,7 +68,7 @@ function ofClasses(model: Model, pred: Prediction): Shown {
   const why = probs[best] >= about.threshold ? `It is sure: ${percent(probs[best])}.`
     : `Not sure. ${reason(a, e, pred.estimator, `this may be ${named(model, best)} or ${named(model, next)}`)}`;
   const chosen = probs.length > SHOWN ? order.slice(0, SHOWN) : [...probs.keys()];
-  return [named(model, best), why, barsOf(model, probs, chosen), doubt(a, e, Math.log(probs.length), " nats")];
+  return [named(model, best), why, barsOf(model, probs, chosen), doubt(a, e, Math.log(probs.length), nats)];
 }
 
 function ofLabels(model: Model, pred: Prediction): Shown {
@@ -75,7 +76,7 @@ function ofLabels(model: Model, pred: Prediction): Shown {
   const sure = all.every((i) => Math.max(probs[i], 1 - probs[i]) >= about.threshold);
   const head = all.filter((i) => probs[i] > 0.5).map((i) => named(model, i)).join(", ") || "none of them";
   const why = sure ? "It is sure of all." : `Not sure. ${reason(a, e, pred.estimator, "it is ambiguous")}`;
-  return [head, why, barsOf(model, probs, all), doubt(a, e, probs.length * Math.log(2), " nats")];
+  return [head, why, barsOf(model, probs, all), doubt(a, e, probs.length * Math.log(2), nats)];
 }
 
 function ofValues(model: Model, pred: Prediction): Shown {
@@ -90,10 +91,10 @@ function ofValues(model: Model, pred: Prediction): Shown {
       made("div", { className: "middle", style: `left:${place(mean)}%` })),
     made("div", { className: "ends soft" }, made("span", {}, brief(from)), made("span", {}, brief(to))),
     made("p", {}, `${called}: ${brief(low)} to ${brief(high)}`));
-  const a = pred.aleatoric[0], e = pred.epistemic[0], unit = " (variance)";
+  const a = pred.aleatoric[0], e = pred.epistemic[0];
   const why = e / (a + e) < 0.5 && pred.estimator !== "mean" ? "The spread is mostly noise in the data, which more data would not take away."
     : reason(a, e, pred.estimator, "it is noisy");
-  return [`${target.name ? target.name + " " : ""}${brief(mean)}`, why, range, doubt(scale ** 2 * a, scale ** 2 * e, scale ** 2 * (a + e) || 1, unit)];
+  return [`${target.name ? target.name + " " : ""}${brief(mean)}`, why, range, doubt(a, e, a + e || 1, (x) => `std ${brief(scale * Math.sqrt(x))}`)];
 }
 
 let spoken = 0;
@@ -160,6 +161,7 @@ function forImages(model: Model): void {
   }
 
   function judged(): void {
+    if (!exact && !picture && !lines.length) return silence();
     const found = exact ?? (picture ? pictureOf(picture, like, crops, inverts) : drawn());
     show(found, seen);
     answer(model, Float32Array.from(found.bytes, (b, i) => {
@@ -169,9 +171,21 @@ function forImages(model: Model): void {
   }
   const judge = eachFrame(judged), screen = pad.getContext("2d")!;
 
+  function silence(): void {
+    show(drawn(), seen);
+    at("head").textContent = "\u2026";
+    at("why").textContent = "Draw something, or choose a picture below.";
+    at("bars").replaceChildren();
+    at("doubt").replaceChildren();
+  }
+
   function painted(): void {
     screen.fillStyle = paper;
     screen.fillRect(0, 0, side, tall);
+    if (!exact && !picture && !lines.length) {
+      Object.assign(screen, { fillStyle: "#808080", font: "20px sans-serif", textAlign: "center" });
+      screen.fillText("draw here", side / 2, tall / 2);
+    }
     screen.imageSmoothingEnabled = !exact;
     if (exact) show(exact, seen);
     const shown = exact ? seen : picture, zoom = shown && Math.min(side / shown.width, tall / shown.height);
@@ -234,7 +248,7 @@ function forImages(model: Model): void {
   const each = channels * size, samples = about.samples ? bytesOf(about.samples) : new Uint8Array();
   group("Like its training data", Array.from({ length: samples.length / each }, (_, i) => tile(`Sample ${i + 1}`, samples.slice(i * each, (i + 1) * each))));
   group("Nothing it has seen", unseen(like, paper, isDark ? "#fff" : "#000").map(([name, bytes]) => tile(name, bytes)));
-  start();
+  start(samples.length ? { exact: { ...like, bytes: samples.slice(0, each) } } : {});
 }
 
 /** Arrow keys move a pen over the canvas; space puts it down and up. */
@@ -270,8 +284,8 @@ function unseen(like: Picture, paper: string, ink: string): [string, Uint8Array]
   let state = 1;
   const noise = Uint8Array.from({ length: channels * height * width }, () => (state = (state * 48271) % 2147483647) >>> 23);
   const blank = pictureOf(fine, like, false, false).bytes;
-  Object.assign(pen, { fillStyle: ink, font: `bold ${7.5 * height}px sans-serif`, textAlign: "center", textBaseline: "middle" });
-  pen.fillText("R", 4 * width, 4.3 * height, 8 * width);
+  Object.assign(pen, { fillStyle: ink, font: `bold ${11 * height * (about.fit || 0.75)}px sans-serif`, textAlign: "center", textBaseline: "middle" });
+  pen.fillText("R", 4 * width, 4.3 * height, 7 * width);
   return [["noise", noise], ["a letter", pictureOf(fine, like, false, false).bytes], ["blank", blank]];
 }
 

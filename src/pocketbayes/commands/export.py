@@ -1,7 +1,9 @@
 """`pocketbayes export`: a run or file as a file for other runtimes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -9,9 +11,10 @@ from torch import Tensor
 
 from pocketbayes.codec import described, inspect, prepare_directory, stored_with
 from pocketbayes.commands.evaluate import require_target
-from pocketbayes.commands.flags import UsageError
+from pocketbayes.commands.flags import UsageError, options_in
 from pocketbayes.commands.opening import opened_data, opened_model
-from pocketbayes.commands.runs import MODEL
+from pocketbayes.commands.runs import MODEL, read_run_config
+from pocketbayes.data import DATASETS
 from pocketbayes.deploy import Exported, export
 from pocketbayes.layers import Description, describe
 
@@ -55,7 +58,8 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
         return _exported_page(target, out, options)
     model = opened_model(target, options.model)
     stored = stored_with(target / MODEL if target.is_dir() else target)
-    example = example_of(describe(model), options.data, options.root)
+    own = _trained_on(target, options.data)
+    example = example_of(describe(model), options.data, options.root, own=own)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -70,7 +74,8 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     model = path if is_whole else opened_model(target, options.model)
     example = None  # of noise nothing is shown
     if options.data is not None:
-        example = example_of(described(path), options.data, options.root)
+        own = _trained_on(target, options.data)
+        example = example_of(described(path), options.data, options.root, own=own)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -78,12 +83,26 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     )  # fmt: skip
 
 
+def _trained_on(target: Path, data: str | None) -> dict[str, Any]:
+    """Options of the data set that a run was trained on, such as its file."""
+    config = read_run_config(target) if target.is_dir() else {}
+    if data is None or data != config.get("data") or data not in DATASETS:
+        return {}
+    accepted = options_in(DATASETS[data], skip=("split", "root", "like", "classes"))
+    given = {name: config[name] for name in accepted if config.get(name) is not None}
+    return {name: accepted[name].parsed(value, "") for name, value in given.items()}
+
+
 def example_of(
-    known: Description, data: str | None, root: Path | None, most: int = _EXAMPLES
+    known: Description,
+    data: str | None,
+    root: Path | None,
+    most: int = _EXAMPLES,
+    own: Mapping[str, Any] = MappingProxyType({}),
 ) -> Tensor:
     """Inputs of a data set; else noise of the shape that the file tells."""
     if data is not None:
-        dataset = opened_data(data, "test", root, {}, known)
+        dataset = opened_data(data, "test", root, own, known)
         x: Tensor = dataset.batch(torch.arange(min(most, len(dataset))))[0]
         return x
     shape: Any = (known.network or {}).get("options", {}).get("input_shape")

@@ -28,7 +28,7 @@ _ANSWERS = {
 }
 _THRESHOLD = 0.9  # as in `pocketbayes predict`
 _MOST_NORMALS = 4096
-_MOST_NAMED = 60  # letters of class names in a title
+_MOST_CLASSES, _MOST_NAMED = 4, 60  # classes in a title, and their letters
 
 
 def web_page(
@@ -117,7 +117,9 @@ def _title(known: Description) -> str:
     if target is not None:
         return str(target)
     names = " or ".join(known.class_names or ())
-    return f"{names}?" if 0 < len(names) <= _MOST_NAMED else "Which class?"
+    if 0 < len(names) <= _MOST_NAMED and len(known.class_names or ()) <= _MOST_CLASSES:
+        return f"{names}?"
+    return f"Which of {len(known.class_names)} classes?" if known.class_names else "Which class?"
 
 
 def _page(title: str, stored: bytes, about: dict[str, Any]) -> str:

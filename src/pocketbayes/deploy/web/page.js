@@ -264,8 +264,9 @@ return new Date(Math.round(value * 1440) * 60_000).toISOString().slice(0, column
 const at = (id) => document.getElementById(id);
 const about = JSON.parse(at("about").textContent);
 const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-const percent = (p) => (p > 0.9995 ? "100" : (100 * p).toFixed(p < 0.0995 ? 1 : 0)) + " %";
+const percent = (p) => (100 * p).toFixed(p > 0.0005 && p < 0.0995 ? 1 : 0) + "%";
 const brief = (x) => Number(x.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+const nats = (x) => (x < 0.001 ? "below 0.001" : x.toFixed(3)) + " nats";
 const SHOWN = 10;
 function made(tag, properties = {}, ...children) {
 const element = document.createElement(tag);
@@ -278,13 +279,13 @@ element.append(...children);
 return element;
 }
 const bar = (kind, share) => made("span", { className: kind, style: `width:${100 * share}%` });
-function doubt(aleatoric, epistemic, whole, unit) {
+function doubt(aleatoric, epistemic, whole, told) {
 const key = (kind, text) => made("p", { className: "soft" }, made("span", { className: `key ${kind}`, ariaHidden: "true" }), ` ${text}`);
 return [
 made("h2", {}, "Its doubt"),
 made("div", { className: "track", ariaHidden: "true" }, bar("alea", aleatoric / whole), bar("epi", epistemic / whole)),
-key("alea", `aleatoric ${brief(aleatoric)}${unit}: the input is ambiguous`),
-key("epi", `epistemic ${brief(epistemic)}${unit}: it has seen too little like it`),
+key("alea", `aleatoric ${told(aleatoric)}: ${told === nats ? "the input is ambiguous" : "noise in the data"}`),
+key("epi", `epistemic ${told(epistemic)}: it has seen too little like this`),
 ];
 }
 function reason(aleatoric, epistemic, estimator, ambiguous) {
@@ -292,7 +293,7 @@ if (estimator === "mean" && epistemic === 0)
 return "A single network cannot tell why.";
 const share = epistemic / Math.max(aleatoric + epistemic, 1e-30);
 if (share > 0.5)
-return `${percent(share)} of the doubt is epistemic: networks that fit the training data disagree here, as on nothing they were trained on.`;
+return `${percent(share)} of the doubt is epistemic: networks that fit the training data disagree, for they have seen too little like this.`;
 return `${percent(1 - share)} of the doubt is aleatoric: networks that fit the training data agree that ${ambiguous}.`;
 }
 const sum = (x) => Array.from(x).reduce((a, b) => a + b, 0);
@@ -310,14 +311,14 @@ const [best, next] = order, a = pred.aleatoric[0], e = pred.epistemic[0];
 const why = probs[best] >= about.threshold ? `It is sure: ${percent(probs[best])}.`
 : `Not sure. ${reason(a, e, pred.estimator, `this may be ${named(model, best)} or ${named(model, next)}`)}`;
 const chosen = probs.length > SHOWN ? order.slice(0, SHOWN) : [...probs.keys()];
-return [named(model, best), why, barsOf(model, probs, chosen), doubt(a, e, Math.log(probs.length), " nats")];
+return [named(model, best), why, barsOf(model, probs, chosen), doubt(a, e, Math.log(probs.length), nats)];
 }
 function ofLabels(model, pred) {
 const probs = pred.probs, all = [...probs.keys()], a = sum(pred.aleatoric), e = sum(pred.epistemic);
 const sure = all.every((i) => Math.max(probs[i], 1 - probs[i]) >= about.threshold);
 const head = all.filter((i) => probs[i] > 0.5).map((i) => named(model, i)).join(", ") || "none of them";
 const why = sure ? "It is sure of all." : `Not sure. ${reason(a, e, pred.estimator, "it is ambiguous")}`;
-return [head, why, barsOf(model, probs, all), doubt(a, e, probs.length * Math.log(2), " nats")];
+return [head, why, barsOf(model, probs, all), doubt(a, e, probs.length * Math.log(2), nats)];
 }
 function ofValues(model, pred) {
 const target = model.preprocess?.target ?? {}, scale = target.std ?? 1, centre = target.mean ?? 0;
@@ -326,10 +327,10 @@ const known = pred.lower !== undefined, low = known ? real(pred.lower[0]) : mean
 const from = Math.min(centre - 3 * scale, low), to = Math.max(centre + 3 * scale, high), place = (x) => (100 * (x - from)) / (to - from);
 const called = known ? `${percent(about.level)} interval` : "one standard deviation";
 const range = made("div", { "data-mean": String(pred.mean[0]) }, made("div", { className: "range", ariaHidden: "true" }, made("div", { className: "all" }), made("div", { className: "inside", style: `left:${place(low)}%;right:${100 - place(high)}%` }), made("div", { className: "middle", style: `left:${place(mean)}%` })), made("div", { className: "ends soft" }, made("span", {}, brief(from)), made("span", {}, brief(to))), made("p", {}, `${called}: ${brief(low)} to ${brief(high)}`));
-const a = pred.aleatoric[0], e = pred.epistemic[0], unit = " (variance)";
+const a = pred.aleatoric[0], e = pred.epistemic[0];
 const why = e / (a + e) < 0.5 && pred.estimator !== "mean" ? "The spread is mostly noise in the data, which more data would not take away."
 : reason(a, e, pred.estimator, "it is noisy");
-return [`${target.name ? target.name + " " : ""}${brief(mean)}`, why, range, doubt(scale ** 2 * a, scale ** 2 * e, scale ** 2 * (a + e) || 1, unit)];
+return [`${target.name ? target.name + " " : ""}${brief(mean)}`, why, range, doubt(a, e, a + e || 1, (x) => `std ${brief(scale * Math.sqrt(x))}`)];
 }
 let spoken = 0;
 function answer(model, x, unfamiliar = "") {
@@ -390,6 +391,8 @@ drawLines(fine, placed.map((line) => line.map(([x, y]) => [8 * x, 8 * y])), 8 * 
 return pictureOf(fine, like, false, false);
 }
 function judged() {
+if (!exact && !picture && !lines.length)
+return silence();
 const found = exact ?? (picture ? pictureOf(picture, like, crops, inverts) : drawn());
 show(found, seen);
 answer(model, Float32Array.from(found.bytes, (b, i) => {
@@ -398,9 +401,20 @@ return (b / 255 - form.mean[c]) / form.std[c];
 }));
 }
 const judge = eachFrame(judged), screen = pad.getContext("2d");
+function silence() {
+show(drawn(), seen);
+at("head").textContent = "\u2026";
+at("why").textContent = "Draw something, or choose a picture below.";
+at("bars").replaceChildren();
+at("doubt").replaceChildren();
+}
 function painted() {
 screen.fillStyle = paper;
 screen.fillRect(0, 0, side, tall);
+if (!exact && !picture && !lines.length) {
+Object.assign(screen, { fillStyle: "#808080", font: "20px sans-serif", textAlign: "center" });
+screen.fillText("draw here", side / 2, tall / 2);
+}
 screen.imageSmoothingEnabled = !exact;
 if (exact)
 show(exact, seen);
@@ -466,7 +480,7 @@ return button;
 const each = channels * size, samples = about.samples ? bytesOf(about.samples) : new Uint8Array();
 group("Like its training data", Array.from({ length: samples.length / each }, (_, i) => tile(`Sample ${i + 1}`, samples.slice(i * each, (i + 1) * each))));
 group("Nothing it has seen", unseen(like, paper, isDark ? "#fff" : "#000").map(([name, bytes]) => tile(name, bytes)));
-start();
+start(samples.length ? { exact: { ...like, bytes: samples.slice(0, each) } } : {});
 }
 function withKeys(pad, draw) {
 let pen = [pad.width / 2, pad.height / 2], isDown = false, goesOn = false;
@@ -505,8 +519,8 @@ const { channels, height, width } = like, fine = blankCanvas(8 * width, 8 * heig
 let state = 1;
 const noise = Uint8Array.from({ length: channels * height * width }, () => (state = (state * 48271) % 2147483647) >>> 23);
 const blank = pictureOf(fine, like, false, false).bytes;
-Object.assign(pen, { fillStyle: ink, font: `bold ${7.5 * height}px sans-serif`, textAlign: "center", textBaseline: "middle" });
-pen.fillText("R", 4 * width, 4.3 * height, 8 * width);
+Object.assign(pen, { fillStyle: ink, font: `bold ${11 * height * (about.fit || 0.75)}px sans-serif`, textAlign: "center", textBaseline: "middle" });
+pen.fillText("R", 4 * width, 4.3 * height, 7 * width);
 return [["noise", noise], ["a letter", pictureOf(fine, like, false, false).bytes], ["blank", blank]];
 }
 function forTables(model) {
