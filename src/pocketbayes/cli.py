@@ -193,6 +193,8 @@ def export(
     [bold]Examples[/bold]
 
       pocketbayes export model.pocket model.onnx --estimator mean --int8 --data digits
+
+      pocketbayes export model.pocket page --to web --data digits
     """
     made = run_export(run_or_file, out, ExportOptions(**given_options(values, config, EXPORT)))
     show(made.facts(), json, str(made))

@@ -9,11 +9,11 @@ import subprocess
 import time
 from pathlib import Path
 
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
-    "--disable-background-networking --disable-component-update --disable-extensions "
-    "--disable-dev-shm-usage --remote-debugging-pipe"
-).split()
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-sync", "--disable-background-networking", "--disable-component-update",
+    "--disable-extensions", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+]  # fmt: skip
 PATIENCE = 15.0  # seconds
 
 
@@ -44,9 +44,7 @@ class Browser:
         os.close(to_write)
         targets = self.ask("Target.getTargets", session=None)["targetInfos"]
         target = next(t["targetId"] for t in targets if t["type"] == "page")
-        attached = self.ask(
-            "Target.attachToTarget", session=None, targetId=target, flatten=True
-        )
+        attached = self.ask("Target.attachToTarget", session=None, targetId=target, flatten=True)
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
@@ -87,7 +85,9 @@ class Browser:
 
     def run(self, script):
         """The value of a script, awaited."""
-        told = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        told = self.ask(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 

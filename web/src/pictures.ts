@@ -54,7 +54,7 @@ export function show(picture: Picture, canvas: HTMLCanvasElement): void {
     for (let c = 0; c < 3; c++) data.data[4 * p + c] = bytes[(channels > 1 ? c * size : 0) + p];
     data.data[4 * p + 3] = 255;
   }
-  canvas.getContext("2d")!.putImageData(data, 0, 0);
+  canvas.getContext("2d", { willReadFrequently: true })!.putImageData(data, 0, 0);
 }
 
 export function blankCanvas(width: number, height: number, colour: string): HTMLCanvasElement {

@@ -242,7 +242,9 @@ def _write_pictures(test: ImageSet, chosen: list[int], directory: Path) -> list[
 def _write_page(test: ImageSet, chosen: list[int], name: str, directory: Path) -> Path:
     """The page that asks the network, with these digits and some others to choose from."""
     examples = test.batch([*chosen, *range(_EXAMPLES)])[0]
-    return export(directory / f"{name}.pocket", directory / "demo.html", "web", example=examples).path
+    return export(
+        directory / f"{name}.pocket", directory / "demo.html", "web", example=examples
+    ).path
 
 
 def _digit_table(test: ImageSet, chosen: list[int], pred: ClassPrediction) -> Table:

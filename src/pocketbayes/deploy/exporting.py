@@ -56,8 +56,9 @@ def export(
         example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those. Of
             a file that carries its program a page needs none, and shows some if it has them.
         estimator: as in `predict`; None: one pass if taught, else moments, or the mean where no
-            weight is random; a page draws rather than using moments, as `predict` does. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
-            number from 0 to 2^31 - 1: equal seeds give equal answers.
+            weight is random. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
+            number from 0 to 2^31 - 1: equal seeds give equal answers. A page takes "one_pass",
+            "moments", "mean" or "weight"; None: as `predict`, but it draws whole weights.
         num_samples: draws, fixed from now on.
         likelihood: as in `predict`.
         level: of the interval from `lower` to `upper`; None: what `conformal` promised, else 0.9.

@@ -12,7 +12,8 @@ _SHOWN_PICTURES, _SHOWN_ROWS, _LEAST_INK = 8, 4, 0.4
 def pixels_of(x: NDArray[np.float32], preprocess: dict[str, Any]) -> Bytes:
     """Bytes (N, C, H, W) of normalised images."""
     mean, std = (np.array(preprocess[name])[:, None, None] for name in ("mean", "std"))
-    return np.rint(np.clip(x.astype(np.float64) * std + mean, 0, 1) * 255).astype(np.uint8)
+    levels: Bytes = np.rint(np.clip(x.astype(np.float64) * std + mean, 0, 1) * 255).astype(np.uint8)
+    return levels
 
 
 def facts_of_pictures(pixels: Bytes, preprocess: dict[str, Any]) -> dict[str, Any]:

@@ -68,19 +68,24 @@ def _stored(
     model: nn.Module | str | os.PathLike[str], example: Tensor | None, tolerance: float
 ) -> tuple[bytes, Description]:
     """The bytes of a file that carries its program, and what it says; written if there is none."""
-    is_path = isinstance(model, str | os.PathLike)
-    if is_path and inspect(model).program is not None:
+    if isinstance(model, nn.Module):
+        return _written(model, example, {"tolerance": tolerance}, "a model in memory has none")
+    if inspect(model).program is not None:
         return Path(model).read_bytes(), described(model)
+    return _written(load(model), example, stored_with(model), f"{model} has none")
+
+
+def _written(
+    model: nn.Module, example: Tensor | None, options: dict[str, Any], what: str
+) -> tuple[bytes, Description]:
     if example is None:
-        what = f"{model} has no program of its network" if is_path else "a network"
         raise PocketBayesError(
-            f"{what}: a page needs one, which is traced from an example: pass example=x, or to "
-            "`pocketbayes export` --data NAME"
+            f"a page runs the program of a file, and {what}: one is traced from an example: pass "
+            "example=x, or --data NAME to `pocketbayes export`"
         )
-    options = stored_with(model) if is_path else {"tolerance": tolerance}
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "model.pocket"
-        save(load(model) if is_path else model, made, example=example, **options)
+        save(model, made, example=example, **options)
         return made.read_bytes(), described(made)
 
 
@@ -135,8 +140,9 @@ def _page(title: str, stored: bytes, about: dict[str, Any]) -> str:
         for name, value in about.items()
         if value is not None
     }
+    told = json.dumps(facts, sort_keys=True).replace("<", "\\u003c")  # it stands in a script
     return Template((folder / "page.html").read_text("utf-8")).substitute(
-        title=escape(title), subtitle=escape(subtitle), about=json.dumps(facts, sort_keys=True).replace("<", "\\u003c"),
+        title=escape(title), subtitle=escape(subtitle), about=told,
         model=_as_text(stored), engine=_as_text(packed),
         script=(folder / "page.js").read_text("utf-8"),
     )  # fmt: skip

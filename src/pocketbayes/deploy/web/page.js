@@ -195,7 +195,7 @@ for (let c = 0; c < 3; c++)
 data.data[4 * p + c] = bytes[(channels > 1 ? c * size : 0) + p];
 data.data[4 * p + 3] = 255;
 }
-canvas.getContext("2d").putImageData(data, 0, 0);
+canvas.getContext("2d", { willReadFrequently: true }).putImageData(data, 0, 0);
 }
 function blankCanvas(width, height, colour) {
 const canvas = Object.assign(document.createElement("canvas"), { width, height });
