@@ -183,7 +183,7 @@ def grouped(found: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Any, l
 
 def last_runs(found: Sequence[Row]) -> list[Row]:
     """Each run once: of one that was repeated, the last."""
-    return list({(told(row), row.get("seed")): row for row in found}.values())
+    return list({(told(row), row.get("seed"), row.get("batch")): row for row in found}.values())
 
 
 def text(values: list[Any]) -> str:

@@ -300,6 +300,39 @@ ONE_PASS = Page(
 )  # fmt: skip
 
 
+# Runtimes.
+
+
+def per_density(row: Row) -> str:
+    """Dense, or the share of weights that are there."""
+    return "dense" if row["density"] == 1 else f"{100 * row['density']:g}%"
+
+
+RUNTIMES = Page(
+    "runtimes",
+    "Without torch",
+    "what a pass of the C engine costs, in passes of torch",
+    "Ratios to torch's plain, dense, eager pass of the same network that was timed just before, on "
+    "one thread: below 1 the engine is faster. Weights are random, and of a density one by one at "
+    "random. Moments include 30 draws of the outputs' Gaussian and all that a prediction holds.",
+    (
+        Table(
+            "The engine beside torch",
+            (
+                NETWORK_NAME, Column("weights", per_density, text),
+                *(
+                    Column(f"{way}, batch {size}", "ratio", average(2),
+                           {"batch": size, "estimator": way})
+                    for way in ("mean", "moments") for size in (1, 64)
+                ),
+            ),
+            source=("runtime",),
+            by=("network", per_density),
+        ),
+    ),
+)  # fmt: skip
+
+
 # Other libraries.
 
 
@@ -820,6 +853,6 @@ SPEED = Page(
 )  # fmt: skip
 
 PAGES = (
-    METHODS, REGRESSION, INTERVALS, ONE_PASS, LIBRARIES, SUBSPACE, SHARING, SPIKE_SLAB, CORRUPTIONS,
-    FILES, SPEED,
+    METHODS, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, SUBSPACE, SHARING, SPIKE_SLAB,
+    CORRUPTIONS, FILES, SPEED,
 )  # fmt: skip

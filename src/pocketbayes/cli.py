@@ -74,8 +74,6 @@ def train(
 
       pocketbayes train --data csv --file house.csv --target price --model mlp --hidden 64,64
 
-      pocketbayes train --config run.yaml --seed 1 --out runs/second
-
       pocketbayes train --resume runs/second
     """
     given = given_options(values, config, TRAIN)
@@ -108,8 +106,6 @@ def compress(
       pocketbayes compress runs/digits-mlp-mean-field --target-bytes 12kB
 
       pocketbayes compress runs/a --target-bytes 0.5MB --epochs 10 --out runs/small
-
-      pocketbayes compress runs/a --target-bytes 500000 --ood svhn --json
     """
     options = CompressOptions(**given_options(values, config, COMPRESS))
     report = run_compression(run, options)
@@ -128,8 +124,6 @@ def distill(
     [bold]Examples[/bold]
 
       pocketbayes distill runs/digits-mlp-mean-field
-
-      pocketbayes distill model.pocket --data cifar10 --root DATA --out fast.pocket
     """
     report = run_distillation(run_or_file, given_options(values, config, DISTILL), DISTILL)
     title = f"{report['out']}, {report['bytes']:,} bytes, before {report['bytes_before']:,}"
@@ -146,8 +140,6 @@ def evaluate(
       pocketbayes evaluate runs/digits-mlp-mean-field --ood photo-patches
 
       pocketbayes evaluate model.pocket --data cifar10 --root DATA --ood svhn --json
-
-      pocketbayes evaluate runs/cifar10-resnet18-mean-field --corruption fog --severity 3
 
       pocketbayes evaluate resnet20.safetensors --model resnet20 --data cifar10
       --normalize imagenet
@@ -174,8 +166,6 @@ def predict(
     [bold]Examples[/bold]
 
       pocketbayes predict runs/digits-mlp-mean-field seven.png one.png
-
-      pocketbayes predict model.pocket photos/ --csv answers.csv --skip-bad
 
       pocketbayes predict house.pocket new_houses.csv --json
     """
@@ -207,8 +197,6 @@ def bench(
 
     [bold]Examples[/bold]
 
-      pocketbayes bench model.pocket
-
       pocketbayes bench runs/a --estimator mean --runtimes torch,engine --batch-sizes 1,16,256
     """
     by, found = run_bench(run_or_file, BenchOptions(**given_options(values, config, BENCH)))
@@ -224,8 +212,6 @@ def figures(
     [bold]Examples[/bold]
 
       pocketbayes figures runs/digits-mlp-mean-field --components 40 --out pictures
-
-      pocketbayes figures model.pocket --data cifar10 --root DATA
     """
     drawn = run_figures(run_or_file, given_options(values, config, FIGURES), FIGURES)
     show({"figures": drawn}, json, "\n".join(drawn))
@@ -281,8 +267,6 @@ def demo(config: ConfigFile = None, json: Json = False, **values: Any) -> None:
     [bold]Examples[/bold]
 
       pocketbayes demo
-
-      pocketbayes demo --out demo --epochs 30 --seed 1
     """
     run_demo(DemoOptions(**given_options(values, config, DEMO)), json)
 

@@ -230,3 +230,13 @@ def test_files_are_named_by_the_method_that_made_them(results):
     results("side_by_side", row(0.9, file="x-0.pocket", family="rigl", active_weights=5))
     assert themes.method_of({"file": "x-0.pocket"}) == "a"
     assert themes.by_method({"file": "x-0.pocket"}) < themes.by_method({"file": "y-0.pocket"})
+
+
+def test_costs_at_every_batch_size_are_shown():
+    """Rows of one command that differ in the batch alone are no repetitions of each other."""
+    lines = (tables.DOCS / "results" / "one-pass.md").read_text().splitlines()
+    for row in render.results("passes"):
+        (line,) = (
+            text for text in lines if text.startswith(f"| {row['network']} | {row['row']} |")
+        )
+        assert line.split(" | ")[{1: 2, 256: 3}[row["batch"]]].strip(" |")
