@@ -25,13 +25,37 @@ double pow(double x, double y) { return page_pow(x, y); }
 double exp2(double x) { return page_pow(2, x); }
 double tanh(double x) { return page_tanh(x); }
 float expf(float x) { return (float)page_exp(x); }
-float logf(float x) { return (float)page_log(x); }
 float powf(float x, float y) { return (float)page_pow(x, y); }
 float exp2f(float x) { return (float)page_pow(2, x); }
-float cosf(float x) { return (float)page_cos(x); }
 float tanhf(float x) { return (float)page_tanh(x); }
 float expm1f(float x) { return (float)page_expm1(x); }
 float log1pf(float x) { return (float)page_log1p(x); }
+
+/* Draws need log and cos of every weight; they are rounded as floats from errors below 1e-10.
+   x = 2^n m, sqrt(1/2) <= m < sqrt(2): log x = n log 2 + 2 (s + s^3 / 3 + ... + s^11 / 11), s = (m - 1) / (m + 1). */
+float logf(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (bits - 0x00800000u >= 0x7f000000u)   /* not a normal number above 0 */
+        return (float)page_log(x);
+    int32_t n = (int32_t)(bits - 0x3f3504f3u) >> 23;
+    bits -= (uint32_t)n << 23;
+    memcpy(&x, &bits, sizeof x);
+    double s = ((double)x - 1) / ((double)x + 1), q = s * s;
+    double series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11)))));
+    return (float)(n * 0.6931471805599453 + 2 * s * series);
+}
+
+/* x = n pi + r, |r| <= pi / 2: cos x = +-cos r, by its series up to r^14. */
+float cosf(float x)
+{
+    if (!(fabsf(x) < 1000))
+        return (float)page_cos(x);
+    double n = floor((double)x * 0.3183098861837907 + 0.5), r = (double)x - n * 3.141592653589793, q = r * r;
+    double found = 1 - q / 2 * (1 - q / 12 * (1 - q / 30 * (1 - q / 56 * (1 - q / 90 * (1 - q / 132 * (1 - q / 182))))));
+    return (float)((int32_t)n & 1 ? -found : found);
+}
 
 /* 2^n, also beyond what an exponent holds, in two factors. */
 double ldexp(double x, int n)

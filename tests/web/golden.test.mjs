@@ -48,7 +48,7 @@ test("draws repeat with their seed, come near moments, and may be many", () => {
   assert.deepEqual(drawn({ seed: 7 }), drawn({ seed: 7 }));
   assert.notDeepEqual(drawn({ seed: 7 }), drawn({ seed: 8 }));
   assert.notDeepEqual(drawn({ seed: 2 ** 40 + 7 }), drawn({ seed: 7 }));
-  near(drawn({ draws: 4000 }), [...model.predict(x, { estimator: "moments" }).probs], "probs", 2e-3);
+  near(drawn({ draws: 1000 }), [...model.predict(x, { estimator: "moments" }).probs], "probs", 4e-3);
 });
 
 test("memory is given back", () => {
@@ -57,8 +57,8 @@ test("memory is given back", () => {
   const held = () => process.memoryUsage().external;
   once();
   const before = held();
-  for (let i = 0; i < 300; i++) once();
-  assert.ok(held() - before < 4e6, `${held() - before} bytes more`);
+  for (let i = 0; i < 100; i++) once();
+  assert.ok(held() - before < 2e6, `${held() - before} bytes more`);
 });
 
 test("errors say what is wrong", () => {
