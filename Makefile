@@ -2,10 +2,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+LITE := $(VENV)/.lite
 # The demo needs less than the tests; what the tests installed will do.
 READY := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 
-.PHONY: demo test lint types unit docs web install clean
+.PHONY: demo test lint types unit docs web install lite clean
 
 demo: $(READY)
 	$(BIN)/pocketbayes demo
@@ -21,7 +22,7 @@ types: $(INSTALLED)
 
 # Two tests at a time, with a thread each: more would wait for one another. Files stay together
 # until one of the two has nothing left to do.
-unit: $(INSTALLED)
+unit: $(INSTALLED) $(LITE)
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # The guide, as a site that opens from its folder: site/index.html.
@@ -44,6 +45,15 @@ $(INSTALLED) $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRA)]'
+	touch $@
+
+# Predictions without torch, compiled; tests that need it skip where there is no compiler.
+lite: $(LITE)
+
+$(LITE): $(INSTALLED) $(wildcard engine/*.[ch] lite/*.* lite/src/*/*.py)
+	if command -v cc > /dev/null; then \
+		$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall ./lite; \
+	fi
 	touch $@
 
 clean:

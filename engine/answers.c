@@ -29,6 +29,7 @@ static const float *learned(const pocket *m, const char *name)
 int answers_plan(pocket *m)
 {
     size_t most = (size_t)(m->options.most_draws > 1 ? m->options.most_draws : 1), members = (size_t)m->members;
+    size_t width = m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
     int how = likelihood_of(m);
     if (how == LIKELIHOODS)
         return snprintf(m->error, 256, "the likelihood %.40s is none that this engine knows", m->facts.likelihood), 1;
@@ -38,6 +39,7 @@ int answers_plan(pocket *m)
     most = (most + members - 1) / members * members;
     m->draws = take(m, most * ROWS * m->outputs + 2 * ROWS * m->outputs + 2 * most, sizeof(float));
     m->normals = take(m, most * m->outputs, sizeof(float));
+    m->work = take(m, normals_room((int)most, (int)width), sizeof(double));
     return m->error[0] || head_plan(m);
 }
 
@@ -191,8 +193,10 @@ static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *
 }
 
 /* Mean and variance over draws of the outputs themselves. */
-static void tell_outputs(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+static void tell_outputs(const pocket *m, drawn d, size_t row, size_t rows, const pocket_answer *a)
 {
+    for (int s = 0; a->samples && s < d.draws; s++)
+        memcpy(a->samples + ((size_t)s * rows + row) * m->outputs, d.x + (size_t)s * d.step, m->outputs * sizeof(float));
     for (size_t k = 0; k < m->outputs && (a->outputs || a->variances); k++) {
         double mean = 0, apart = 0;
         for (int s = 0; s < d.draws; s++)
@@ -305,7 +309,7 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
     for (size_t first = 0; first < (size_t)rows; first += ROWS) {
         size_t block = (size_t)rows - first < ROWS ? (size_t)rows - first : ROWS;
         if (!ask->normals && m->normals_made != each && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)) {
-            spread_normals(m->normals, each, (int)width);
+            spread_normals(m->normals, each, (int)width, m->work);
             m->normals_made = each;
         }
         int draws = draw_block(m, inputs, ask, first, block, each);
@@ -314,7 +318,7 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
         for (size_t row = 0; row < block; row++) {
             int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
             drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
-            tell_outputs(m, d, first + row, a);
+            tell_outputs(m, d, first + row, (size_t)rows, a);
             if (m->kind == POCKET_CLASSES)
                 tell_classes(m, d, first + row, a);
             else if (m->kind == POCKET_LABELS)

@@ -117,7 +117,7 @@ static float quantile(float p)
 
 /* (number, dimensions) normals in pairs z and -z, whose sizes are equally likely ones, in an order and
    with signs of its own in each dimension: mean 0, variance 1 exactly; the same ones always. */
-void spread_normals(float *z, int number, int dimensions)
+void plain_normals(float *z, int number, int dimensions)
 {
     int half = number / 2;
     double square = 0;

@@ -68,6 +68,7 @@ struct pocket {
     size_t arena_size, scratch, own;     /* floats; places of working memory */
     int has_head;
     head head;
+    double *work;                        /* where normals are made */
     float *draws, *normals, *row;        /* (S, ROWS, outputs) and working memory of answers */
     int normals_made;                    /* for how many draws they are */
     size_t outputs;                      /* numbers of the output */
@@ -123,7 +124,11 @@ float uniform_of(uint64_t seed, uint64_t stream, uint64_t place);
 float normal_of(uint64_t seed, uint64_t stream, uint64_t place);
 void weights_draw(run *r);
 void drop(const run *r, const operation *op, const float *x, float *y);
-void spread_normals(float *z, int number, int dimensions);
+void plain_normals(float *z, int number, int dimensions);
+
+/* normals.c; `work` has normals_room doubles */
+size_t normals_room(int number, int dimensions);
+void spread_normals(float *z, int number, int dimensions, double *work);
 
 /* positions.c: which buffers are random, and along which axes noise is common; or why there is no rule. */
 void moments_plan(pocket *m);

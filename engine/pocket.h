@@ -40,6 +40,7 @@ typedef struct pocket_answer {
     float *probs, *entropy, *aleatoric, *epistemic;
     int32_t *label;
     float *mean, *std, *lower, *upper;
+    float *samples;            /* (S, rows, *output shape): the network's outputs of each draw */
 } pocket_answer;
 
 /* 0, or a sentence in `error` (256 bytes): whether a program fits weights of these shapes. */

@@ -7,7 +7,8 @@ them, in the same process, with `--epochs` set to 1 where the command trains (0 
 which has fewer recipes to try), and with what is in STAND_INS for data that has to be downloaded
 and for large networks (image folders are drawn). What a command that trains leaves in `runs` is
 kept for other pages that have the same line. Lines that begin as in NOT_RUN are not run
-(`pocketbayes demo` is run by test_release.py). Blocks marked `text` are no code, and there are no
+(`pocketbayes demo` is run by test_release.py), nor, visibly, blocks with the engine where
+pocketbayes-lite is not installed. Blocks marked `text` are no code, and there are no
 others. The README's network and loaders are those of YOURS.
 """
 
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -135,7 +137,7 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "_TOLERANCES", (0.03,))
     monkeypatch.setattr(defaults, "_LEAST_STEPS", {"values": 30, "classes": 30})
     monkeypatch.setattr(defaults, "_EPOCHS", MOST_EPOCHS)
-    namespace = {"__name__": page.stem}
+    namespace, left_out = {"__name__": page.stem}, ""
     if page.stem == "README":
         exec(YOURS, namespace)
     if "--root pets" in page.read_text():
@@ -146,6 +148,8 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
                 if not command.startswith(NOT_RUN):
                     assert command.startswith("pocketbayes "), f"{page.name}: {command}"
                     run_command(command, kept, monkeypatch)
+        elif block.kind == "python" and of_engine(block) and not find_spec("pocketbayes_lite"):
+            left_out = "pocketbayes-lite is not installed: make lite"
         elif block.kind == "python":
             code = "\n" * (block.line - 1) + block.text  # so that an error has the page's line
             code = re.sub(r"\bepochs=\d+", lambda said: few_epochs(said[0]), code)
@@ -157,6 +161,12 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
             del sys.modules[module]
         else:
             assert block.kind == "text", f"{page.name}:{block.line}: a block of what?"
+    if left_out:
+        pytest.skip(left_out)
+
+
+def of_engine(block: Block) -> bool:
+    return "pocketbayes_lite" in block.text or 'backend="engine"' in block.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -62,7 +62,7 @@ class CAsk(ct.Structure):
 
 ANSWERS = (
     "outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label", "mean", "std",
-    "lower", "upper",
+    "lower", "upper", "samples",
 )  # fmt: skip
 
 

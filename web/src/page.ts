@@ -149,14 +149,14 @@ function forImages(model: Model): void {
   const colour = made("input", { type: "color", value: isDark ? "#ffffff" : "#000000", ariaLabel: "Colour of the pen" });
   const file = made("input", { type: "file", accept: "image/*", className: "hidden" });
   const clear = made("button", { type: "button" }, "Clear"), invert = made("button", { type: "button", ariaPressed: "false" }, "Invert");
-  let lines: Point[][] = [], picture: HTMLCanvasElement | null = null, exact: Picture | null = null, inverts = false;
+  let lines: Point[][] = [], colours: string[] = [], picture: HTMLCanvasElement | null = null, exact: Picture | null = null, inverts = false;
 
   /** Strokes in units of the network's pixels, drawn eight times as large. */
   function drawn(): Picture {
     const fine = blankCanvas(8 * width, 8 * height, paper);
     const scaled = lines.map((line) => line.map(([x, y]): Point => [(x / side) * width, (y / tall) * height]));
     const placed = lines.length ? fitted(scaled, width, height, thick, about.fit) : [];
-    drawLines(fine, placed.map((line) => line.map(([x, y]): Point => [8 * x, 8 * y])), 8 * thick, colour.value);
+    drawLines(fine, placed.map((line) => line.map(([x, y]): Point => [8 * x, 8 * y])), 8 * thick, colours);
     return pictureOf(fine, like, false, false);
   }
 
@@ -190,12 +190,13 @@ function forImages(model: Model): void {
     if (exact) show(exact, seen);
     const shown = exact ? seen : picture, zoom = shown && Math.min(side / shown.width, tall / shown.height);
     if (shown) screen.drawImage(shown, (side - shown.width * zoom!) / 2, (tall - shown.height * zoom!) / 2, shown.width * zoom!, shown.height * zoom!);
-    drawLines(pad, lines, (thick / width) * side, colour.value);
+    drawLines(pad, lines, (thick / width) * side, colours);
     judge();
   }
 
   function start(next: { exact?: Picture; picture?: HTMLCanvasElement } = {}): void {
     lines = [];
+    colours = [];
     exact = next.exact ?? null;
     picture = next.picture ?? null;
     inverts = false;
@@ -204,6 +205,7 @@ function forImages(model: Model): void {
     painted();
   }
 
+  const begin = (line: Point[]) => { lines.push(line); colours.push(colour.value); };
   const place = (e: PointerEvent): Point => {
     const box = pad.getBoundingClientRect();
     return [((e.clientX - box.left) / box.width) * side, ((e.clientY - box.top) / box.height) * tall];
@@ -211,7 +213,7 @@ function forImages(model: Model): void {
   pad.onpointerdown = (e) => {
     pad.setPointerCapture(e.pointerId);
     if (exact || picture) start();
-    lines.push([place(e)]);
+    begin([place(e)]);
     painted();
   };
   pad.onpointermove = (e) => {
@@ -222,11 +224,10 @@ function forImages(model: Model): void {
   withKeys(pad, (from, to, goesOn) => {
     if (exact || picture) start();
     if (goesOn && lines.length) lines[lines.length - 1].push(to);
-    else lines.push([from, to]);
+    else begin([from, to]);
     painted();
   });
   clear.onclick = () => start();
-  colour.oninput = painted;
   invert.onclick = () => { inverts = !inverts; invert.ariaPressed = String(inverts); judge(); };
   const opened = (chosen?: File | null) => { if (chosen) canvasOf(chosen).then((canvas) => start({ picture: canvas })).catch(fault); };
   file.onchange = () => { opened(file.files?.[0]); file.value = ""; };

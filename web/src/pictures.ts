@@ -65,16 +65,17 @@ export function blankCanvas(width: number, height: number, colour: string): HTML
   return canvas;
 }
 
-/** Lines through points, in units of the canvas. */
-export function drawLines(canvas: HTMLCanvasElement, lines: Point[][], thick: number, colour: string): void {
+/** Lines through points, in units of the canvas, each of its colour. */
+export function drawLines(canvas: HTMLCanvasElement, lines: Point[][], thick: number, colours: string[]): void {
   const pen = canvas.getContext("2d")!;
-  Object.assign(pen, { lineWidth: thick, lineCap: "round", lineJoin: "round", strokeStyle: colour });
-  for (const line of lines) {
+  Object.assign(pen, { lineWidth: thick, lineCap: "round", lineJoin: "round" });
+  lines.forEach((line, i) => {
+    pen.strokeStyle = colours[i];
     pen.beginPath();
     line.forEach(([x, y]) => pen.lineTo(x, y));
-    pen.lineTo(line[0][0] + (line.length > 1 ? NaN : 0.01), line[0][1]);
+    if (line.length === 1) pen.lineTo(line[0][0] + 0.01, line[0][1]);
     pen.stroke();
-  }
+  });
 }
 
 /** The lines moved and scaled so that, with their thickness, they take this share of a box; 0: as they are. */

@@ -37,7 +37,7 @@ class Answer(ct.Structure):
         (name, ct.c_void_p)
         for name in (
             "outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label", "mean",
-            "std", "lower", "upper",
+            "std", "lower", "upper", "samples",
         )
     ]  # fmt: skip
 

@@ -140,21 +140,49 @@ class Model:
         Raises:
             LiteError: what is asked for, or an input, is not what it must be.
         """
+        ask, spread = self._ask(estimator, num_samples, seed, level, normals)
+        inputs, single = self._inputs(x)
+        found = self._answered(inputs, ask, ("outputs", *self._wanted()))
+        found = {name: a[0] if single else a for name, a in found.items()}
+        draws = self._draws(ask.estimator, num_samples)
+        about = {"estimator": estimator or self.default_estimator, "num_samples": draws}
+        return self._told(found, single, about, inputs, ask, spread)
+
+    def samples(
+        self,
+        x: ArrayLike | tuple[ArrayLike, ...],
+        estimator: str | None = None,
+        num_samples: int = DEFAULT_DRAWS,
+        seed: int = 0,
+        normals: ArrayLike | None = None,
+    ) -> Array:
+        """(S, N, ...) the network's outputs of each draw, without any likelihood; see `predict`."""
+        ask, spread = self._ask(estimator, num_samples, seed, 0.9, normals)
+        inputs, single = self._inputs(x)
+        draws = self._draws(ask.estimator, num_samples)
+        (made,) = self._answered(inputs, ask, ("samples",), draws).values()
+        del spread  # kept until here
+        return made[:, 0] if single else made
+
+    def _ask(
+        self,
+        estimator: str | None,
+        num_samples: int,
+        seed: int,
+        level: float,
+        normals: ArrayLike | None,
+    ) -> tuple[Ask, Array | None]:
+        """What the engine is asked, and the numbers that this points to."""
         number = self._number_of(estimator)
         if type(num_samples) is not int or not 1 <= num_samples <= MOST_DRAWS:
             raise LiteError(f"num_samples must be from 1 to {MOST_DRAWS:,}; got {num_samples!r}")
         if type(seed) is not int or not 0 <= seed < 2**64:
             raise LiteError(f"seed must be a whole number from 0 to 2^64 - 1; got {seed!r}")
-        inputs, single = self._inputs(x)
         spread = None if normals is None else self._normals(normals, num_samples)
         ask = Ask(number, num_samples, seed, require_level(level))
         if spread is not None:
             ask.normals = spread.ctypes.data_as(FLOATS)
-        found = self._answered(inputs, ask, spread, ("outputs", *self._wanted()))
-        found = {name: a[0] if single else a for name, a in found.items()}
-        draws = self._draws(number, num_samples)
-        about = {"estimator": estimator or self.default_estimator, "num_samples": draws}
-        return self._told(found, single, about, inputs, ask, spread)
+        return ask, spread
 
     def _number_of(self, estimator: str | None) -> int:
         if estimator in ("lrt", "flipout"):
@@ -188,7 +216,7 @@ class Model:
             return ClassPrediction(class_axis=0 if single else 1, **all_of)
         if self._kind == LABELS:
             return LabelPrediction(**all_of)
-        interval = partial(self._interval, inputs, ask, normals, single)
+        interval = partial(self._interval, inputs, ask, normals, single)  # keeps `normals`
         return ValuePrediction(**all_of, level=ask.level, interval_at=interval)
 
     def _interval(
@@ -196,16 +224,18 @@ class Model:
     ) -> tuple[Array, Array]:
         """Bounds of the same draws, which are made again."""
         again = Ask(ask.estimator, ask.draws, ask.seed, require_level(level), ask.normals)
-        found = self._answered(inputs, again, normals, ("lower", "upper"))
+        found = self._answered(inputs, again, ("lower", "upper"))
         low, high = (found[name][0] if single else found[name] for name in ("lower", "upper"))
         return low, high
 
     def _answered(
-        self, inputs: list[Array], ask: Ask, kept: Array | None, wanted: tuple[str, ...]
+        self, inputs: list[Array], ask: Ask, wanted: tuple[str, ...], draws: int = 1
     ) -> dict[str, NDArray[Any]]:
-        """What the engine says; `kept` holds the numbers that `ask` points to."""
+        """What the engine says."""
         rows, answer = len(inputs[0]), Answer()
         made = {name: np.zeros((rows, *self._shape_of(name)), np.float32) for name in wanted}
+        if "samples" in made:
+            made["samples"] = np.zeros((draws, rows, *self.output_shape), np.float32)
         if "label" in made:
             made["label"] = np.zeros(made["label"].shape, np.int32)
         for name, array in made.items():

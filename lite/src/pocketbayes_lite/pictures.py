@@ -43,7 +43,8 @@ def _pixels(path: Path, grey: bool, size: tuple[int, int], crops: bool) -> NDArr
     except (OSError, SyntaxError, ValueError) as error:
         raise LiteError(f"{path} cannot be read as a picture: {error}") from error
     if plain.size != size:
-        covering = _covering(plain.size, size) if crops else size
+        covering = _covering(plain.size, size)
+        covering = covering if crops else size
         plain = plain.resize(covering, Image.Resampling.BILINEAR)
         left, top = ((a - b) // 2 for a, b in zip(covering, size, strict=True))
         plain = plain.crop((left, top, left + size[0], top + size[1]))

@@ -20,8 +20,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 def table(path: Path, preprocess: dict[str, Any]) -> tuple[list[str], NDArray[np.float32]]:
     """The name of each row, and its features: standardised numbers, and words one-hot."""
     names, body, lines = _read(path)
+    columns = preprocess.get("columns")
+    if not isinstance(columns, list) or not all(map(_is_column, columns)) or not columns:
+        raise LiteError("the model's file does not say how rows become inputs")
     parts: list[NDArray[np.float64]] = []
-    for column in preprocess["columns"]:
+    for column in columns:
         name = column["name"]
         if name not in names:
             raise LiteError(f"{path} lacks the column {name!r}; it has: {', '.join(names)}")
@@ -31,6 +34,17 @@ def table(path: Path, preprocess: dict[str, Any]) -> tuple[list[str], NDArray[np
         parts.append((_words if "values" in column else _numbers)(cells, column, where))
     made = np.concatenate(parts, axis=1).astype(np.float32)
     return [f"{path.name}:{i + 1}" for i in range(len(body))], made
+
+
+def _is_column(column: Any) -> bool:
+    """Words, or a mean and a std."""
+    if not isinstance(column, dict) or not isinstance(column.get("name"), str):
+        return False
+    if "values" in column:
+        values = column["values"]
+        return isinstance(values, list) and all(isinstance(v, str) for v in values)
+    numbers = (column.get(n, 1.0) for n in ("mean", "std", "fill"))
+    return all(isinstance(v, int | float) for v in numbers) and column.get("std", 1.0) > 0
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]], list[int]]:

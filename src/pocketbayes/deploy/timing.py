@@ -41,6 +41,8 @@ def answer(x):
         """
 import pocketbayes_lite
 model = pocketbayes_lite.load(path)
+if estimator in ("lrt", "flipout"):  # it draws whole weights in their place
+    estimator = "weight"
 def answer(x):
     model.predict(x, estimator=estimator)
 """,

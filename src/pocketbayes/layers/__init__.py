@@ -63,6 +63,7 @@ from pocketbayes.layers.inputs import (
     run,
     tensors_of,
 )
+from pocketbayes.layers.known_weights import KnownWeights
 from pocketbayes.layers.modes import dropout_modules, evaluation_mode, restored_mode
 from pocketbayes.layers.module import BayesianModule
 from pocketbayes.layers.one_pass import (
@@ -111,6 +112,7 @@ __all__ = [
     "Gone",
     "HeadInputs",
     "Inputs",
+    "KnownWeights",
     "LinearLayer",
     "Note",
     "Numbers",

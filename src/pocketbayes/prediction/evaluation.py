@@ -96,6 +96,7 @@ def evaluate(
     average: str = "probs",
     likelihood: str | None = None,
     compile: bool | str = False,  # noqa: A002
+    backend: str = "torch",
 ) -> Record:
     """Measures the model on a loader of batches, which are as in `fit`.
 
@@ -110,6 +111,7 @@ def evaluate(
         average: as in `predict`.
         likelihood: as in `predict`; say it for a model trained in a loop of your own.
         compile: as in `predict`.
+        backend: as in `predict`.
 
     Example:
         >>> record = evaluate(model, test_loader, ood_loader=svhn_loader)
@@ -117,7 +119,7 @@ def evaluate(
     """
     options: dict[str, Any] = {
         "generator": generator, "estimator": estimator, "average": average,
-        "likelihood": likelihood, "compile": compile,
+        "likelihood": likelihood, "compile": compile, "backend": backend,
     }  # fmt: skip
     return record_of(answered(model, loader, num_samples, ood_loader, **options))
 

@@ -25,6 +25,7 @@ from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
+from pocketbayes.prediction.engine import Draw, drawn_by
 from pocketbayes.prediction.faults import require_finite
 from pocketbayes.prediction.inputs import (
     examples_at_once,
@@ -36,7 +37,6 @@ from pocketbayes.prediction.inputs import (
 from pocketbayes.prediction.predictions import Prediction
 from pocketbayes.prediction.predictives import (
     PREDICTIVES,
-    drawn,
     has_gaussian_outputs,
     is_drawn,
     predictive_of,
@@ -59,6 +59,7 @@ def predict(
     likelihood: str | None = None,
     single: bool | None = None,
     compile: bool | str = False,  # noqa: A002
+    backend: str = "torch",
 ) -> Prediction:
     """Predicts with uncertainty by averaging `num_samples` draws of the network.
 
@@ -102,6 +103,8 @@ def predict(
         compile: for long jobs, run the network as machine code by `torch.compile`, which takes
             seconds to minutes to make; a name chooses its backend. The answers are the same.
             docs/one-pass.md says where it helps; where it cannot, a warning says why.
+        backend: "torch", or "engine": the C engine of pocketbayes-lite on the CPU, which is faster
+            on small networks and few examples. What it does not know is an error (docs/ship.md).
 
     Returns:
         A `ClassPrediction` (`.probs .entropy .aleatoric .epistemic .variance`), for a Bernoulli
@@ -122,6 +125,7 @@ def predict(
     if batch_size is not None:
         require_count(batch_size, "batch_size")
     require_choice(average, "average", AVERAGES)
+    make = drawn_by(backend)
     if estimator is not None:
         require_choice(estimator, "estimator", PREDICTIVES)
     if not has_posteriors(model):
@@ -140,9 +144,9 @@ def predict(
             rows += num_examples(batch)
             on_device = moved(batch, device)
             if settles:
-                parts.append(_settled(model, on_device, estimator, tell))
+                parts.append(_settled(model, on_device, estimator, tell, make))
             else:
-                part = tell(drawn(model, on_device, first, estimator))
+                part = tell(make(model, on_device, first, estimator))
                 parts.append(_counted(part, num_examples(batch)) if num_samples == AUTO else part)
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
@@ -188,10 +192,12 @@ class _Teller:
         return self._learned
 
 
-def _settled(model: nn.Module, x: Inputs, estimator: str | None, tell: _Teller) -> Prediction:
+def _settled(
+    model: nn.Module, x: Inputs, estimator: str | None, tell: _Teller, make: Draw
+) -> Prediction:
     """The prediction of a batch, by as many draws of each row as it needs."""
     by_number = until_settled(
-        x, lambda some, number: drawn(model, some, number, estimator), tell.is_settled
+        x, lambda some, number: make(model, some, number, estimator), tell.is_settled
     )
     return in_order([tell(draws) for _, draws in by_number], [rows for rows, _ in by_number])
 
