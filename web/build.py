@@ -14,12 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "src/pocketbayes/deploy/web"
 MODULES = ("pocketbayes", "pictures", "columns", "page")  # of the page, in order
-# Small first: of the engine's speed little is lost, for its loops are vectors by themselves.
+# Small first: little speed is lost, for the engine's loops are vectors by themselves. Without the
+# strength reduction of loops (LSR) it is 3% smaller and as fast.
 FLAGS = [
     "--target=wasm32-wasi", "-nostdlib", "-std=c99", "-Oz", "-Xclang", "-Oz", "-msimd128",
     "-mbulk-memory", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-strlen",
     "-fno-builtin-memcmp", "-fno-builtin-fma", "-fno-builtin-malloc", "-w",
-    "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all", "-s", "-Wl,-z,stack-size=262144",
+    "-mllvm", "-disable-lsr", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all", "-s",
+    "-Wl,-z,stack-size=262144",
 ]  # fmt: skip
 
 

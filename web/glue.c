@@ -24,9 +24,8 @@ FOR_PAGE(members) int page_members(const pocket *model) { return pocket_members(
 FOR_PAGE(error) const char *page_error(const pocket *model) { return pocket_error(model); }
 
 FOR_PAGE(predict) int page_predict(pocket *model, const float *const *inputs, int rows, int estimator, int draws,
-                                   uint32_t seed, uint32_t seed_above, float level, const float *normals,
-                                   const pocket_answer *answer)
+                                   uint32_t seed, uint32_t seed_above, float level, const pocket_answer *answer)
 {
-    pocket_ask ask = {estimator, draws, (uint64_t)seed_above << 32 | seed, level, normals};
+    pocket_ask ask = {estimator, draws, (uint64_t)seed_above << 32 | seed, level, NULL};
     return pocket_predict(model, inputs, rows, &ask, answer);
 }

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "src/pocketbayes/deploy/web"
-LARGEST, LARGEST_WITH_PAGE = 60_000, 68_000  # gzipped
+LARGEST, LARGEST_WITH_PAGE = 60_000, 70_000  # gzipped
 
 
 def packed(*names):

@@ -100,8 +100,7 @@ function ofValues(model: Model, pred: Prediction): Shown {
 let spoken = 0;
 
 function answer(model: Model, x: ArrayLike<number>, unfamiliar = ""): void {
-  const normals = about.normals && new Float32Array(bytesOf(about.normals).buffer);
-  const options: Options = { estimator: about.estimator, draws: about.draws, level: about.level, normals };
+  const options: Options = { estimator: about.estimator, draws: about.draws, level: about.level };
   const pred = model.predict(x, options), odd = unfamiliar && ` Unfamiliar: ${unfamiliar}.`;
   const [head, why, bars, parts] = { classes: ofClasses, labels: ofLabels, values: ofValues }[model.kind](model, pred);
   at("head").textContent = head;

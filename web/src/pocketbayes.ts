@@ -8,8 +8,6 @@ export interface Options {
   draws?: number;
   seed?: number;
   level?: number;
-  /** draws x outputs that stand for a Gaussian, by one pass and moments; else the engine's own. */
-  normals?: Float32Array;
 }
 
 /** What a prediction holds, row by row; entropies in nats. Of classes and labels the first group, of values the other. */
@@ -45,14 +43,14 @@ interface Exports {
   members(model: number): number;
   error(model: number): number;
   predict(model: number, inputs: number, rows: number, estimator: number, draws: number,
-    seed: number, seedAbove: number, level: number, normals: number, answer: number): number;
+    seed: number, seedAbove: number, level: number, answer: number): number;
 }
 
 const ESTIMATORS: Estimator[] = ["mean", "one_pass", "moments", "weight"];
 const KINDS = ["classes", "labels", "values"] as const;
 /** The order of a pocket_answer in engine/pocket.h. */
 const ANSWERS = ["outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label",
-  "mean", "std", "lower", "upper"];
+  "mean", "std", "lower", "upper", "samples"];
 const OF_CLASSES = ["probs", "entropy", "aleatoric", "epistemic", "label"];
 const OF_VALUES = ["mean", "std", "aleatoric", "epistemic"];
 const WITH_INTERVAL = ["gaussian", "heteroscedastic"];
@@ -121,7 +119,7 @@ export class Model {
    * a network of several inputs takes a list of those.
    */
   predict(input: Input | Input[], options: Options = {}): Prediction {
-    const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9, normals } = options;
+    const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9 } = options;
     if (!ESTIMATORS.includes(estimator)) throw new Error(`the estimator is one of ${ESTIMATORS.join(", ")}; got ${estimator}`);
     if (!(Number.isSafeInteger(draws) && draws > 0)) throw new Error(`draws must be a whole number above 0; got ${draws}`);
     if (!(Number.isSafeInteger(seed) && seed >= 0)) throw new Error(`seed must be a whole number, 0 or more; got ${seed}`);
@@ -130,23 +128,22 @@ export class Model {
     const rows = this.rows(inputs);
     const names = [...(this.kind === "values" ? OF_VALUES : OF_CLASSES)];
     if (this.kind === "values" && WITH_INTERVAL.includes(this.facts.likelihood)) names.push("lower", "upper");
-    return this.asked(inputs, rows, names, { estimator, draws, seed, level }, normals);
+    return this.asked(inputs, rows, names, { estimator, draws, seed, level });
   }
 
-  private asked(inputs: Input[], rows: number, names: string[], o: Required<Omit<Options, "normals">>, normals?: Input): Prediction {
+  private asked(inputs: Input[], rows: number, names: string[], o: Required<Options>): Prediction {
     const wasm = engine!, kept: number[] = [], room = rows * product(this.outputShape);
     const take = (size: number) => { kept.push(taken(size)); return kept[kept.length - 1]; };
     try {
-      if (normals && normals.length < o.draws * (this.outputShape[0] ?? 1)) throw new Error("normals must be draws x outputs");
-      const given = normals ? [...inputs, normals] : inputs, places = given.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
+      const places = inputs.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
       const found = names.map(() => take(4 * room));
       // Views come last: memory that grows takes them away.
-      places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, given[i].length).set(given[i]));
-      new Uint32Array(wasm.memory.buffer, pointers, inputs.length).set(places.slice(0, inputs.length));
+      places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, inputs[i].length).set(inputs[i]));
+      new Uint32Array(wasm.memory.buffer, pointers, places.length).set(places);
       const table = new Uint32Array(wasm.memory.buffer, answer, ANSWERS.length).fill(0);
       names.forEach((name, i) => { table[ANSWERS.indexOf(name)] = found[i]; });
       if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0,
-        Math.floor(o.seed / 2 ** 32), o.level, normals ? places[inputs.length] : 0, answer)) throw new Error(textAt(wasm.error(this.handle)));
+        Math.floor(o.seed / 2 ** 32), o.level, answer)) throw new Error(textAt(wasm.error(this.handle)));
       const told = { estimator: o.estimator, draws: o.draws } as Record<string, unknown>;
       names.forEach((name, i) => {
         const kind = name === "label" ? Int32Array : Float32Array;

@@ -11,7 +11,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pocketbayes.codec import described, inspect, load, save, stored_with, write_atomically
@@ -19,7 +18,6 @@ from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.web_examples import facts_of_pictures, facts_of_rows, pixels_of
 from pocketbayes.errors import PocketBayesError, require_choice
 from pocketbayes.layers import Description
-from pocketbayes.prediction import draws_of_gaussian
 
 ESTIMATORS = ("one_pass", "moments", "mean", "weight")
 _ANSWERS = {
@@ -27,7 +25,6 @@ _ANSWERS = {
     "values": ("mean", "std", "aleatoric", "epistemic", "lower", "upper"),
 }
 _THRESHOLD = 0.9  # as in `pocketbayes predict`
-_MOST_NORMALS = 4096
 _MOST_CLASSES, _MOST_NAMED = 4, 60  # classes in a title, and their letters
 
 
@@ -50,7 +47,6 @@ def web_page(
     stored, known = _stored(model, example, tolerance)
     about = _about(known, example) | {
         "draws": num_samples, "level": level or 0.9, "threshold": _THRESHOLD,
-        "normals": _normals(known, num_samples),
     }  # fmt: skip
     if estimator is not None:
         about["estimator"] = estimator
@@ -105,16 +101,6 @@ def _about(known: Description, example: Tensor | None) -> dict[str, Any]:
     if kind == "image":
         return facts_of_pictures(pixels_of(x, known.preprocess), known.preprocess)
     return facts_of_rows(x)
-
-
-def _normals(known: Description, num_samples: int) -> bytes | None:
-    """The numbers by which `predict` spreads a Gaussian; the engine has its own, as good."""
-    outputs = len(known.class_names) if known.class_names else 1
-    if num_samples * outputs > _MOST_NORMALS:
-        return None
-    zero = torch.zeros(1, outputs, dtype=torch.float64)
-    normals = draws_of_gaussian(zero, zero + 1, num_samples)
-    return normals.reshape(num_samples, outputs).numpy().astype("<f4").tobytes()
 
 
 def _title(known: Description) -> str:

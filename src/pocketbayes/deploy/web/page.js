@@ -1,7 +1,7 @@
 const ESTIMATORS = ["mean", "one_pass", "moments", "weight"];
 const KINDS = ["classes", "labels", "values"];
 const ANSWERS = ["outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label",
-"mean", "std", "lower", "upper"];
+"mean", "std", "lower", "upper", "samples"];
 const OF_CLASSES = ["probs", "entropy", "aleatoric", "epistemic", "label"];
 const OF_VALUES = ["mean", "std", "aleatoric", "epistemic"];
 const WITH_INTERVAL = ["gaussian", "heteroscedastic"];
@@ -54,7 +54,7 @@ engine.close(this.handle);
 this.handle = 0;
 }
 predict(input, options = {}) {
-const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9, normals } = options;
+const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9 } = options;
 if (!ESTIMATORS.includes(estimator))
 throw new Error(`the estimator is one of ${ESTIMATORS.join(", ")}; got ${estimator}`);
 if (!(Number.isSafeInteger(draws) && draws > 0))
@@ -67,21 +67,19 @@ const rows = this.rows(inputs);
 const names = [...(this.kind === "values" ? OF_VALUES : OF_CLASSES)];
 if (this.kind === "values" && WITH_INTERVAL.includes(this.facts.likelihood))
 names.push("lower", "upper");
-return this.asked(inputs, rows, names, { estimator, draws, seed, level }, normals);
+return this.asked(inputs, rows, names, { estimator, draws, seed, level });
 }
-asked(inputs, rows, names, o, normals) {
+asked(inputs, rows, names, o) {
 const wasm = engine, kept = [], room = rows * product(this.outputShape);
 const take = (size) => { kept.push(taken(size)); return kept[kept.length - 1]; };
 try {
-if (normals && normals.length < o.draws * (this.outputShape[0] ?? 1))
-throw new Error("normals must be draws x outputs");
-const given = normals ? [...inputs, normals] : inputs, places = given.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
+const places = inputs.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
 const found = names.map(() => take(4 * room));
-places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, given[i].length).set(given[i]));
-new Uint32Array(wasm.memory.buffer, pointers, inputs.length).set(places.slice(0, inputs.length));
+places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, inputs[i].length).set(inputs[i]));
+new Uint32Array(wasm.memory.buffer, pointers, places.length).set(places);
 const table = new Uint32Array(wasm.memory.buffer, answer, ANSWERS.length).fill(0);
 names.forEach((name, i) => { table[ANSWERS.indexOf(name)] = found[i]; });
-if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0, Math.floor(o.seed / 2 ** 32), o.level, normals ? places[inputs.length] : 0, answer))
+if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0, Math.floor(o.seed / 2 ** 32), o.level, answer))
 throw new Error(textAt(wasm.error(this.handle)));
 const told = { estimator: o.estimator, draws: o.draws };
 names.forEach((name, i) => {
@@ -204,15 +202,17 @@ pen.fillStyle = colour;
 pen.fillRect(0, 0, width, height);
 return canvas;
 }
-function drawLines(canvas, lines, thick, colour) {
+function drawLines(canvas, lines, thick, colours) {
 const pen = canvas.getContext("2d");
-Object.assign(pen, { lineWidth: thick, lineCap: "round", lineJoin: "round", strokeStyle: colour });
-for (const line of lines) {
+Object.assign(pen, { lineWidth: thick, lineCap: "round", lineJoin: "round" });
+lines.forEach((line, i) => {
+pen.strokeStyle = colours[i];
 pen.beginPath();
 line.forEach(([x, y]) => pen.lineTo(x, y));
-pen.lineTo(line[0][0] + (line.length > 1 ? NaN : 0.01), line[0][1]);
+if (line.length === 1)
+pen.lineTo(line[0][0] + 0.01, line[0][1]);
 pen.stroke();
-}
+});
 }
 function fitted(lines, width, height, thick, share) {
 const points = lines.flat(), box = (k) => [Math.min(...points.map((p) => p[k])), Math.max(...points.map((p) => p[k]))];
@@ -334,8 +334,7 @@ return [`${target.name ? target.name + " " : ""}${brief(mean)}`, why, range, dou
 }
 let spoken = 0;
 function answer(model, x, unfamiliar = "") {
-const normals = about.normals && new Float32Array(bytesOf(about.normals).buffer);
-const options = { estimator: about.estimator, draws: about.draws, level: about.level, normals };
+const options = { estimator: about.estimator, draws: about.draws, level: about.level };
 const pred = model.predict(x, options), odd = unfamiliar && ` Unfamiliar: ${unfamiliar}.`;
 const [head, why, bars, parts] = { classes: ofClasses, labels: ofLabels, values: ofValues }[model.kind](model, pred);
 at("head").textContent = head;
@@ -382,12 +381,12 @@ const seen = made("canvas", { id: "seen", role: "img", ariaLabel: `What the netw
 const colour = made("input", { type: "color", value: isDark ? "#ffffff" : "#000000", ariaLabel: "Colour of the pen" });
 const file = made("input", { type: "file", accept: "image/*", className: "hidden" });
 const clear = made("button", { type: "button" }, "Clear"), invert = made("button", { type: "button", ariaPressed: "false" }, "Invert");
-let lines = [], picture = null, exact = null, inverts = false;
+let lines = [], colours = [], picture = null, exact = null, inverts = false;
 function drawn() {
 const fine = blankCanvas(8 * width, 8 * height, paper);
 const scaled = lines.map((line) => line.map(([x, y]) => [(x / side) * width, (y / tall) * height]));
 const placed = lines.length ? fitted(scaled, width, height, thick, about.fit) : [];
-drawLines(fine, placed.map((line) => line.map(([x, y]) => [8 * x, 8 * y])), 8 * thick, colour.value);
+drawLines(fine, placed.map((line) => line.map(([x, y]) => [8 * x, 8 * y])), 8 * thick, colours);
 return pictureOf(fine, like, false, false);
 }
 function judged() {
@@ -421,11 +420,12 @@ show(exact, seen);
 const shown = exact ? seen : picture, zoom = shown && Math.min(side / shown.width, tall / shown.height);
 if (shown)
 screen.drawImage(shown, (side - shown.width * zoom) / 2, (tall - shown.height * zoom) / 2, shown.width * zoom, shown.height * zoom);
-drawLines(pad, lines, (thick / width) * side, colour.value);
+drawLines(pad, lines, (thick / width) * side, colours);
 judge();
 }
 function start(next = {}) {
 lines = [];
+colours = [];
 exact = next.exact ?? null;
 picture = next.picture ?? null;
 inverts = false;
@@ -433,6 +433,7 @@ invert.ariaPressed = "false";
 invert.hidden = !picture;
 painted();
 }
+const begin = (line) => { lines.push(line); colours.push(colour.value); };
 const place = (e) => {
 const box = pad.getBoundingClientRect();
 return [((e.clientX - box.left) / box.width) * side, ((e.clientY - box.top) / box.height) * tall];
@@ -441,7 +442,7 @@ pad.onpointerdown = (e) => {
 pad.setPointerCapture(e.pointerId);
 if (exact || picture)
 start();
-lines.push([place(e)]);
+begin([place(e)]);
 painted();
 };
 pad.onpointermove = (e) => {
@@ -456,11 +457,10 @@ start();
 if (goesOn && lines.length)
 lines[lines.length - 1].push(to);
 else
-lines.push([from, to]);
+begin([from, to]);
 painted();
 });
 clear.onclick = () => start();
-colour.oninput = painted;
 invert.onclick = () => { inverts = !inverts; invert.ariaPressed = String(inverts); judge(); };
 const opened = (chosen) => { if (chosen)
 canvasOf(chosen).then((canvas) => start({ picture: canvas })).catch(fault); };

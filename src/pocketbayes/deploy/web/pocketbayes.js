@@ -1,7 +1,7 @@
 const ESTIMATORS = ["mean", "one_pass", "moments", "weight"];
 const KINDS = ["classes", "labels", "values"];
 const ANSWERS = ["outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label",
-    "mean", "std", "lower", "upper"];
+    "mean", "std", "lower", "upper", "samples"];
 const OF_CLASSES = ["probs", "entropy", "aleatoric", "epistemic", "label"];
 const OF_VALUES = ["mean", "std", "aleatoric", "epistemic"];
 const WITH_INTERVAL = ["gaussian", "heteroscedastic"];
@@ -54,7 +54,7 @@ export class Model {
         this.handle = 0;
     }
     predict(input, options = {}) {
-        const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9, normals } = options;
+        const { estimator = this.estimator, draws = 30, seed = 0, level = 0.9 } = options;
         if (!ESTIMATORS.includes(estimator))
             throw new Error(`the estimator is one of ${ESTIMATORS.join(", ")}; got ${estimator}`);
         if (!(Number.isSafeInteger(draws) && draws > 0))
@@ -67,21 +67,19 @@ export class Model {
         const names = [...(this.kind === "values" ? OF_VALUES : OF_CLASSES)];
         if (this.kind === "values" && WITH_INTERVAL.includes(this.facts.likelihood))
             names.push("lower", "upper");
-        return this.asked(inputs, rows, names, { estimator, draws, seed, level }, normals);
+        return this.asked(inputs, rows, names, { estimator, draws, seed, level });
     }
-    asked(inputs, rows, names, o, normals) {
+    asked(inputs, rows, names, o) {
         const wasm = engine, kept = [], room = rows * product(this.outputShape);
         const take = (size) => { kept.push(taken(size)); return kept[kept.length - 1]; };
         try {
-            if (normals && normals.length < o.draws * (this.outputShape[0] ?? 1))
-                throw new Error("normals must be draws x outputs");
-            const given = normals ? [...inputs, normals] : inputs, places = given.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
+            const places = inputs.map((x) => take(4 * x.length)), pointers = take(4 * inputs.length), answer = take(4 * ANSWERS.length);
             const found = names.map(() => take(4 * room));
-            places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, given[i].length).set(given[i]));
-            new Uint32Array(wasm.memory.buffer, pointers, inputs.length).set(places.slice(0, inputs.length));
+            places.forEach((place, i) => new Float32Array(wasm.memory.buffer, place, inputs[i].length).set(inputs[i]));
+            new Uint32Array(wasm.memory.buffer, pointers, places.length).set(places);
             const table = new Uint32Array(wasm.memory.buffer, answer, ANSWERS.length).fill(0);
             names.forEach((name, i) => { table[ANSWERS.indexOf(name)] = found[i]; });
-            if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0, Math.floor(o.seed / 2 ** 32), o.level, normals ? places[inputs.length] : 0, answer))
+            if (wasm.predict(this.handle, pointers, rows, ESTIMATORS.indexOf(o.estimator), o.draws, o.seed >>> 0, Math.floor(o.seed / 2 ** 32), o.level, answer))
                 throw new Error(textAt(wasm.error(this.handle)));
             const told = { estimator: o.estimator, draws: o.draws };
             names.forEach((name, i) => {
