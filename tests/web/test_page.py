@@ -183,6 +183,9 @@ def test_what_cannot_be_a_page_is_refused(digits, tmp_path):
         pb.export(digits[0], tmp_path / "p.html", "web", estimator="lrt")
     with pytest.raises(pb.PocketBayesError, match='int8 and likelihood are for to="onnx"'):
         pb.export(digits[0], tmp_path / "p.html", "web", int8=True)
+    wrong = torch.zeros(2, 3, 8, 8)
+    with pytest.raises(pb.PocketBayesError, match=r"has the shape \(2, 3, 8, 8\); .* \[1, 8, 8\]"):
+        pb.export(digits[0], tmp_path / "a", "web", example=wrong)
     assert list(tmp_path.iterdir()) == []
 
 

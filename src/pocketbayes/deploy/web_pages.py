@@ -11,12 +11,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from pocketbayes.codec import described, inspect, load, save, stored_with, write_atomically
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.web_examples import facts_of_pictures, facts_of_rows, pixels_of
-from pocketbayes.errors import PocketBayesError, require_choice
+from pocketbayes.errors import DataError, PocketBayesError, require_choice
 from pocketbayes.layers import Description
 
 ESTIMATORS = ("one_pass", "moments", "mean", "weight")
@@ -31,7 +32,7 @@ _MOST_CLASSES, _MOST_NAMED = 4, 60  # classes in a title, and their letters
 def web_page(
     model: nn.Module | str | os.PathLike[str],
     path: Path,
-    example: Tensor | None,
+    example: Any,
     *,
     estimator: str | None,
     num_samples: int,
@@ -43,7 +44,6 @@ def web_page(
         require_choice(estimator, "estimator", ESTIMATORS)
     if path.suffix.lower() not in (".html", ".htm"):
         path = path / "index.html"
-        path.parent.mkdir(parents=True, exist_ok=True)
     stored, known = _stored(model, example, tolerance)
     about = _about(known, example) | {
         "draws": num_samples, "level": level or 0.9, "threshold": _THRESHOLD,
@@ -51,6 +51,7 @@ def web_page(
     if estimator is not None:
         about["estimator"] = estimator
     page = _page(_title(known), stored, about).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: file.write(page))
     kind = "classes" if known.likelihood in (None, "categorical", "bernoulli") else "values"
     return Exported(
@@ -61,7 +62,7 @@ def web_page(
 
 
 def _stored(
-    model: nn.Module | str | os.PathLike[str], example: Tensor | None, tolerance: float
+    model: nn.Module | str | os.PathLike[str], example: Any, tolerance: float
 ) -> tuple[bytes, Description]:
     """The bytes of a file that carries its program, and what it says; written if there is none."""
     if isinstance(model, nn.Module):
@@ -72,7 +73,7 @@ def _stored(
 
 
 def _written(
-    model: nn.Module, example: Tensor | None, options: dict[str, Any], what: str
+    model: nn.Module, example: Any, options: dict[str, Any], what: str
 ) -> tuple[bytes, Description]:
     if example is None:
         raise PocketBayesError(
@@ -85,7 +86,7 @@ def _written(
         return made.read_bytes(), described(made)
 
 
-def _about(known: Description, example: Tensor | None) -> dict[str, Any]:
+def _about(known: Description, example: Any) -> dict[str, Any]:
     """What the page shows to try, as far as an example tells."""
     kind = (known.preprocess or {}).get("kind")
     if kind not in ("image", "table"):
@@ -97,7 +98,13 @@ def _about(known: Description, example: Tensor | None) -> dict[str, Any]:
     assert known.preprocess is not None
     if example is None:
         return {}
-    x = example.detach().cpu().float().numpy()
+    x = torch.as_tensor(example).detach().cpu().float().numpy()
+    shape = known.preprocess.get("shape") if kind == "image" else None
+    if x.ndim < 2 or (shape is not None and list(x.shape[1:]) != list(shape)):
+        raise DataError(
+            f"the example has the shape {x.shape}; the model takes batches of "
+            f"{shape or 'rows'}, as its data set gives them"
+        )
     if kind == "image":
         return facts_of_pictures(pixels_of(x, known.preprocess), known.preprocess)
     return facts_of_rows(x)

@@ -564,6 +564,9 @@ async function start() {
 const packed = new Blob([bytesOf(at("engine").textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
 await ready(await new Response(packed).arrayBuffer());
 const model = load(bytesOf(at("model").textContent));
+const [first = 1, ...rest] = model.outputShape, told = rest.reduce((a, b) => a * b, model.kind === "values" ? first : 1);
+if (told > (model.facts.likelihood === "heteroscedastic" ? 2 : 1))
+throw new Error(`The model gives ${told} answers for each input, and this page shows one: use pocketbayes.js.`);
 (model.preprocess?.kind === "image" ? forImages : forTables)(model);
 }
 start().catch(fault);
