@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "prediction": "layers likelihoods moments posteriors",
     "distillation": "layers likelihoods posteriors prediction",
     "training": "codec layers likelihoods methods posteriors prediction",
-    "deploy": "codec layers likelihoods posteriors prediction",
+    "deploy": "codec layers likelihoods moments posteriors prediction programs tracing",
     "estimators": "codec layers likelihoods methods models posteriors prediction training",
     "compression": "layers posteriors prediction sharing sparsity",
     "report": "codec data layers methods posteriors prediction",
@@ -37,7 +37,7 @@ MAY_IMPORT = {
 }
 AT_THE_ROOT = {"": set(MAY_IMPORT), "__main__": {"cli"}, "cli": {"codec", "commands", "report"}}
 # The one name that may come from the root itself.
-READ_THE_VERSION = {"cli", "commands.report", "deploy.onnx_models"}
+READ_THE_VERSION = {"cli", "commands.report", "deploy.c_answers", "deploy.onnx_models"}
 FOR_USERS = {"data", "methods", "models", "posteriors"}  # these hand out more than others use
 LARGEST_FILE, LONGEST_FUNCTION = 300, 40
 

@@ -140,8 +140,7 @@ def evaluate(
 
       pocketbayes evaluate model.pocket --data cifar10 --root DATA --ood svhn --json
 
-      pocketbayes evaluate resnet20.safetensors --model resnet20 --data cifar10
-      --normalize imagenet
+      pocketbayes evaluate r20.safetensors --model resnet20 --data cifar10 --normalize imagenet
     """
     result = run_evaluation(run_or_file, given_options(values, config, EVALUATE), EVALUATE)
     show(result, json, facts_table(str(run_or_file), result))
@@ -183,6 +182,7 @@ def export(
 
       pocketbayes export model.pocket model.onnx --estimator mean --int8 --data digits
 
+      pocketbayes export model.pocket firmware/digits.c --to c --data digits
       pocketbayes export model.pocket page --to web --data digits
     """
     made = run_export(run_or_file, out, ExportOptions(**given_options(values, config, EXPORT)))

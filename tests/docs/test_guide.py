@@ -159,6 +159,10 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
             module = Path(found[1]).stem  # of this page: another's may be loaded under its name
             monkeypatch.setitem(sys.modules, module, None)
             del sys.modules[module]
+        elif block.kind == "c":
+            if shutil.which("cc"):  # against the header that the block before wrote
+                check = ["cc", "-std=c99", "-Wall", "-Werror", "-Ifirmware", "-fsyntax-only"]
+                subprocess.run([*check, "-xc", "-"], input=block.text, text=True, check=True)
         else:
             assert block.kind == "text", f"{page.name}:{block.line}: a block of what?"
     if left_out:

@@ -2,6 +2,7 @@
 
 from pocketbayes.codec.disk import prepare_directory, write_atomically
 from pocketbayes.codec.files import described, inspect, load, save, stored_with
+from pocketbayes.codec.state import plain_state
 from pocketbayes.codec.steps import log_odds_step, log_std_step, mean_step, to_steps
 from pocketbayes.codec.stored_copies import as_stored
 from pocketbayes.codec.summary import FileSummary
@@ -15,6 +16,7 @@ __all__ = [
     "log_odds_step",
     "log_std_step",
     "mean_step",
+    "plain_state",
     "prepare_directory",
     "save",
     "stored_with",

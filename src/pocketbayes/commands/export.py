@@ -26,12 +26,14 @@ class ExportOptions:
     """Options of `export`.
 
     Attributes:
-        to: the format: onnx, or web, a page that asks the model in a browser.
+        to: the format: onnx; c, a .c file with its .h file, for a microcontroller; or web, a page
+            that asks the model in a browser.
         estimator: one_pass, moments, mean, weight, lrt or flipout; default one_pass of a distilled
             model, else moments.
         num_samples: draws behind each answer.
         level: of the interval; default as conformal promised, else 0.9.
-        int8: quantise weights and activations, calibrated on 64 examples of --data.
+        exact: of C, 16 bits for the mean of a weight instead of 8.
+        int8: of ONNX, quantise weights and activations, calibrated on 64 examples of --data.
         data: data set whose test part gives the examples; without it they are noise, and a page
             shows none.
         root: folder that holds the data; else $POCKETBAYES_DATA.
@@ -42,6 +44,7 @@ class ExportOptions:
     estimator: str | None = None
     num_samples: int = 30
     level: float | None = None
+    exact: bool = False
     int8: bool = False
     data: str | None = None
     root: Path | None = None
@@ -63,7 +66,7 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
-        tolerance=stored.get("tolerance", 1e-3),
+        exact=options.exact, tolerance=stored.get("tolerance", 1e-3),
     )  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
-        tolerance=stored_with(path).get("tolerance", 1e-3),
+        exact=options.exact, tolerance=stored_with(path).get("tolerance", 1e-3),
     )  # fmt: skip
 
 

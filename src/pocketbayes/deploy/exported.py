@@ -8,6 +8,39 @@ _MOST_TIMES = 2.0  # as large as the .pocket file
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """What a model takes of a microcontroller.
+
+    Attributes:
+        flash_bytes: of all tables.
+        ram_bytes: of all buffers.
+        measured_flash: of tables, code and what it needs of math.h, linked for a Cortex-M4; None:
+            arm-none-eabi-gcc is not there.
+        measured_ram: the same of RAM, the stack apart.
+        exact: whether means have 16 bits.
+    """
+
+    flash_bytes: int
+    ram_bytes: int
+    measured_flash: int | None
+    measured_ram: int | None
+    exact: bool
+
+    def told(self) -> list[str]:
+        """As lines."""
+        lines = [
+            f"Flash: {self.flash_bytes:,} bytes of tables. RAM: {self.ram_bytes:,} bytes of "
+            "buffers, and a stack of less than 1 kB.",
+        ]
+        if self.measured_flash is not None:
+            lines.append(
+                f"Linked for a Cortex-M4 by -Os: {self.measured_flash:,} bytes of flash with code "
+                f"and functions of math.h, {self.measured_ram:,} bytes of RAM."
+            )
+        return lines
+
+
+@dataclass(frozen=True)
 class Exported:
     """The record of one export; prints as a few lines.
 
@@ -21,8 +54,9 @@ class Exported:
         pocket_bytes: that of the .pocket file of the same model.
         graph_bytes: what of the file is no number of the model.
         compared: the largest difference of an answer from that of `predict` on the example, run by
-            onnxruntime; None: it draws, or there is no onnxruntime.
+            onnxruntime or, of C, compiled by cc; None: it draws, or that is not there.
         int8_change: with int8, the largest change of each answer on the example.
+        footprint: flash and RAM, of C.
         left_out: answers that the format cannot give, and why.
     """
 
@@ -37,6 +71,7 @@ class Exported:
     compared: float | None = None
     int8_change: dict[str, float] | None = None
     left_out: str = ""
+    footprint: Footprint | None = None
 
     @property
     def why_larger(self) -> str:
@@ -56,6 +91,8 @@ class Exported:
         return asdict(self) | {"path": str(self.path), "why_larger": self.why_larger}
 
     def __str__(self) -> str:
+        if self.footprint is not None:
+            return self._told_of_c(self.footprint)
         times = f"{self.bytes / self.pocket_bytes:.2f} times the .pocket file"
         why = f": {self.why_larger}" if self.why_larger else ""
         lines = [
@@ -67,4 +104,17 @@ class Exported:
         if self.int8_change is not None:
             told = ", ".join(f"{name} {change:.2g}" for name, change in self.int8_change.items())
             lines.append(f"int8 changed on the example, at most: {told}")
+        return "\n".join([*lines, *filter(None, [self.left_out])])
+
+    def _told_of_c(self, size: Footprint) -> str:
+        lines = [
+            f"{self.path} and {self.path.with_suffix('.h').name}",
+            f"answers by {self.estimator}: {', '.join(self.outputs)}",
+            *size.told(),
+        ]
+        if self.compared is not None:
+            bits = "16" if size.exact else "8; exact keeps 16"
+            lines.append(
+                f"at most {self.compared:.1e} from predict on the example (bits of a mean: {bits})"
+            )
         return "\n".join([*lines, *filter(None, [self.left_out])])

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from pocketbayes.codec import as_stored, load, stored_with, write_atomically
+from pocketbayes.deploy.c_exporting import export_c
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.onnx_models import onnx_model
 from pocketbayes.deploy.onnx_running import compared, quantized
@@ -23,7 +24,7 @@ from pocketbayes.errors import (
 )
 from pocketbayes.layers import require_module
 
-FORMATS = ("onnx", "web")
+FORMATS = ("onnx", "c", "web")
 
 
 def export(
@@ -38,6 +39,7 @@ def export(
     level: float | None = None,
     tolerance: float = 1e-3,
     int8: bool = False,
+    exact: bool = False,
 ) -> Exported:
     """Writes the model as a file whose answers are those of `predict`, for other runtimes.
 
@@ -52,7 +54,8 @@ def export(
         model: a Bayesian model, or the path of a .pocket file of a network that `load` can build.
         path: where to; by habit it ends in `.onnx`. A page is `index.html` in a folder, unless the
             path ends in `.html`.
-        to: the format: "onnx", or "web", a page that asks the model in a browser.
+        to: the format: "onnx"; "c", a .c file with a .h file beside it for a microcontroller; or
+            "web", a page that asks the model in a browser.
         example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those. Of
             a file that carries its program a page needs none, and shows some if it has them.
         estimator: as in `predict`; None: one pass if taught, else moments, or the mean where no
@@ -63,8 +66,9 @@ def export(
         likelihood: as in `predict`.
         level: of the interval from `lower` to `upper`; None: what `conformal` promised, else 0.9.
         tolerance: nats per weight that storing it may cost, as in `save`; of a file, its own.
-        int8: also quantise weights and activations, calibrated on the example; the record says how
-            much answers change.
+        exact: of C, means of weights by 16 bits instead of 8.
+        int8: of ONNX, also quantise weights and activations, calibrated on the example; the record
+            says how much answers change.
 
     Raises:
         PocketBayesError: an operation that cannot be exported, by its name.
@@ -74,30 +78,53 @@ def export(
     """
     require_choice(to, "to", FORMATS)
     require_truth(int8, "int8")
+    require_truth(exact, "exact")
     require_count(num_samples, "num_samples")
     if level is not None and require_number(level, "level", above=0, most=1) == 1:
         raise PocketBayesError("level must be below 1; got 1")
     if to == "web":
-        _require_plain(int8, likelihood)
+        if int8 or exact or likelihood is not None:
+            raise PocketBayesError(
+                "int8, exact and likelihood: a page runs the .pocket file as it is; leave them out"
+            )
         return web_page(
             model, Path(path), example, estimator=estimator, num_samples=num_samples, level=level,
             tolerance=tolerance,
         )  # fmt: skip
+    if to == "c":
+        if int8:
+            raise PocketBayesError("int8 is of ONNX: weights in C have 8 bits by themselves")
+        stored, pocket_bytes, _ = _stored(model, tolerance)
+        plan = planned(stored, example, estimator, likelihood, num_samples, level)
+        return export_c(stored, Path(path), plan, pocket_bytes, exact)
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
     stored, pocket_bytes, options = _stored(model, tolerance)
+    made_for = (example, estimator, likelihood, num_samples, level)
+    return _as_onnx(stored, Path(path), made_for, pocket_bytes, options.get("tolerance"), int8)
+
+
+def _as_onnx(
+    stored: nn.Module,
+    path: Path,
+    made_for: tuple[Any, str | None, str | None, int, float | None],
+    pocket_bytes: int,
+    tolerance: float | None,
+    int8: bool,
+) -> Exported:
+    """The ONNX file; `made_for` are the arguments of `planned` behind the model."""
     to_trace = copy.deepcopy(stored)  # before anything computed by it is kept
-    plan = planned(stored, example, estimator, likelihood, num_samples, level)
-    made = onnx_model(to_trace, plan, options.get("tolerance"))
+    plan = planned(stored, *made_for)
+    made = onnx_model(to_trace, plan, tolerance)
     data, change = made.SerializeToString(), None
     if int8:
         data, change = quantized(data, plan)
-    write_atomically(Path(path), lambda file: file.write(data))
+    write_atomically(path, lambda file: file.write(data))
     outputs = tuple(value.name for value in made.graph.output)
     values = outputs if "lower" in outputs or plan.likelihood.kind != "values" else ()
     return Exported(
-        path=Path(path),
-        to=to,
+        path=path,
+        to="onnx",
         estimator=plan.estimator,
         num_samples=plan.num_samples,
         outputs=outputs,
@@ -108,13 +135,6 @@ def export(
         int8_change=change,
         left_out="" if values else f"no lower and upper: ONNX has no CDF of {plan.likelihood.name}",
     )
-
-
-def _require_plain(int8: bool, likelihood: str | None) -> None:
-    if int8 or likelihood is not None:
-        raise PocketBayesError(
-            'int8 and likelihood are for to="onnx": a page runs the .pocket file as it is'
-        )
 
 
 def _stored(

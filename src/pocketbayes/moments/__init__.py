@@ -15,6 +15,7 @@ from pocketbayes.moments import (  # noqa: F401  they fill the table
     shapes,
 )
 from pocketbayes.moments.linear import linear_moments
+from pocketbayes.moments.shapes import positions_regrouped
 from pocketbayes.moments.value import Moments, by_rule, carrying, is_carrying, running_module
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "carrying",
     "is_carrying",
     "linear_moments",
+    "positions_regrouped",
     "running_module",
 ]

@@ -14,7 +14,11 @@ from pocketbayes.prediction.draws import (
 )
 from pocketbayes.prediction.evaluation import Answers, Record, answered, evaluate, record_of
 from pocketbayes.prediction.faults import fault_in_numbers, require_finite
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, full_precision
+from pocketbayes.prediction.gaussian_outputs import (
+    draws_of_gaussian,
+    full_precision,
+    spread_normals,
+)
 from pocketbayes.prediction.inputs import (
     float_dtype,
     input_batches,
@@ -71,6 +75,7 @@ __all__ = [
     "require_finite",
     "risk_coverage",
     "scored",
+    "spread_normals",
     "summarised",
     "temperature_",
     "unpack",

@@ -1,0 +1,1 @@
+typedef float function(float t, float a, float b);
