@@ -4,7 +4,9 @@
 
 A row is the median of ratios to the plain dense pass of the same shapes that was timed just before,
 on one thread. Weights are random, and of a density one by one at random: time depends on that only.
-The engine is compiled here, by the system's compiler.
+The engine is compiled here, by the system's compiler. With --starts, from a file instead: a row of
+results/runtime_starts.jsonl has seconds from the start of a process's imports to the first answer,
+and milliseconds for an example, of `predict` and of pocketbayes-lite, which must be installed.
 """
 
 import argparse
@@ -23,6 +25,8 @@ from torch import Tensor, nn
 
 import pocketbayes as pb
 from pocketbayes.codec.state import plain_state
+from pocketbayes.deploy.timing import timed
+from pocketbayes.layers import update_description
 from pocketbayes.models import build_network
 from pocketbayes.programs import encoded, weight_names
 from pocketbayes.tracing import inputs_of, program_of
@@ -90,6 +94,21 @@ def passed(plain: nn.Module, x: Tensor) -> Tensor:
     return plain(x)
 
 
+def starts(name: str, estimator: str, batches: list[int], budget: float) -> None:
+    """Rows of both runtimes, each in a process of its own."""
+    shape = SHAPES.get(name, (3, 32, 32))
+    model = pb.bayesianize_(network(name).eval(), std_init=0.01, estimator="weight")
+    update_description(model, likelihood="categorical")
+    x = torch.randn(max(batches), *shape)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.pocket"
+        pb.save(model, path, example=x[:1])
+        files = {"torch": path, "engine": path}
+        for found in timed(files, x.numpy(), estimator=estimator, batches=batches, seconds=budget):
+            row = {"network": name, "estimator": estimator} | found.facts()
+            append_result("runtime_starts", **row)
+
+
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--networks", nargs="+", default=["mlp", "lenet5", "resnet20", "resnet18"])
@@ -97,8 +116,14 @@ def main() -> None:
     made.add_argument("--densities", nargs="+", type=float, default=[1, 0.05, 0.035])
     made.add_argument("--estimators", nargs="+", default=["mean", "moments"])
     made.add_argument("--budget", type=float, default=3.0, help="seconds for each row")
+    made.add_argument("--starts", action="store_true")
     a = made.parse_args()
     torch.set_num_threads(1)
+    if a.starts:
+        for name in a.networks:
+            for estimator in a.estimators:
+                starts(name, estimator, a.batches, a.budget)
+        return
     library = compiled(Path(tempfile.mkdtemp()))
     for name in a.networks:
         for density in a.densities:

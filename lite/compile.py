@@ -29,7 +29,9 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
         """Before the wheel is put together."""
         if version == "editable":
             raise RuntimeError("pocketbayes-lite cannot be editable: pip install ./lite")
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder, here = Path(tempfile.mkdtemp()), Path(self.root)
+        if not (here / "LICENSE").is_file():  # in a checkout, whose licence lies at its root
+            build_data["force_include"][str(here.parent / "LICENSE")] = "pocketbayes_lite/LICENSE"
         levels = {"engine.so": ""}
         if os.environ.get("POCKETBAYES_LITE_NATIVE") == "1":
             levels = {"engine.so": "native"}

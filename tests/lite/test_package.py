@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -42,7 +43,8 @@ def test_an_environment_with_numpy_alone_predicts_at_once(wheel, tmp_path):
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
-    subprocess.run([*command, "--no-deps", "--no-index", wheel], check=True)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*command, "--no-deps", "--no-index", wheel], check=True, env=clean)
     (packages,) = folder.glob("lib/python*/site-packages")
     for part in ("numpy", "numpy.libs"):  # as it is in this environment, and nothing beside it
         found = Path(np.__file__).parents[1] / part
