@@ -6,7 +6,7 @@ LITE := $(VENV)/.lite
 # The demo needs less than the tests; what the tests installed will do.
 READY := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 
-.PHONY: demo test lint types unit docs install lite clean
+.PHONY: demo test lint types unit docs web install lite clean
 
 demo: $(READY)
 	$(BIN)/pocketbayes demo
@@ -28,6 +28,11 @@ unit: $(INSTALLED) $(LITE)
 # The guide, as a site that opens from its folder: site/index.html.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# What a browser runs, from engine/ and web/: package data.
+web: $(INSTALLED)
+	npm ci --prefix web
+	$(BIN)/python web/build.py
 
 install: $(INSTALLED)
 

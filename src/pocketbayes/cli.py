@@ -1,8 +1,7 @@
 """The command line: `pocketbayes demo | train | compress | distill | evaluate | predict | ...`.
 
-Options of methods, networks and data sets are read off their own signatures (see `flags`), so
-nothing here changes when one is added. Results go to stdout, everything else to stderr; the exit
-code is 0, 1 (failed), 2 (called wrongly) or 130 (Ctrl-C).
+Options of methods, networks and data sets are read off their signatures (see `flags`). Results go
+to stdout, all else to stderr; the exit code is 0, 1 (failed), 2 (called wrongly) or 130 (Ctrl-C).
 """
 
 from pathlib import Path
@@ -184,6 +183,7 @@ def export(
       pocketbayes export model.pocket model.onnx --estimator mean --int8 --data digits
 
       pocketbayes export model.pocket firmware/digits.c --to c --data digits
+      pocketbayes export model.pocket page --to web --data digits
     """
     made = run_export(run_or_file, out, ExportOptions(**given_options(values, config, EXPORT)))
     show(made.facts(), json, str(made))

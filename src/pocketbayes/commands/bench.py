@@ -53,7 +53,7 @@ def run_bench(target: Path, options: BenchOptions) -> tuple[str, list[Timing]]:
     model = opened_model(target, options.model)
     by = options.estimator or chosen_estimator(model, None, likelihood_of(model, None))
     by = by or describe(model).estimator or "weight"
-    x = example_of(model, options.data, options.root, max(sizes))
+    x = example_of(describe(model), options.data, options.root, max(sizes))
     x = x.repeat(-(-max(sizes) // len(x)), *(1 for _ in x.shape[1:]))
     with tempfile.TemporaryDirectory() as folder:
         files = {name: file for name in names if not reads_onnx(name)}

@@ -21,6 +21,7 @@ from pocketbayes.commands.portable import saved_portably
 from pocketbayes.commands.predict import CONFIDENCE_THRESHOLD
 from pocketbayes.commands.runs import write_text
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
+from pocketbayes.deploy import export
 from pocketbayes.layers import one_thread
 from pocketbayes.prediction import ClassPrediction, Record, evaluate, predict, why_unsure
 from pocketbayes.report import (
@@ -33,7 +34,7 @@ from pocketbayes.report import (
     save_figure,
 )
 
-_BATCH = 128
+_BATCH, _EXAMPLES = 128, 64
 _SHADES = " ░▒▓█"
 
 
@@ -109,6 +110,7 @@ def run_demo(options: DemoOptions, as_json: bool) -> None:
     last = outcomes[-1]
     chosen = three_digits(last.inside)
     pictures = _write_pictures(test, chosen, directory)
+    page = _write_page(test, chosen, last.name, directory)
     if as_json:
         print(json.dumps(result))
         return
@@ -119,6 +121,7 @@ def run_demo(options: DemoOptions, as_json: bool) -> None:
     console().print(rows_table(title, rows))
     console().print(_digit_table(test, chosen, last.inside))
     print(what_next(last, chosen[-1], directory, pictures))
+    print(f"Draw digits for it, in a browser, without network: {page}")
 
 
 def what_next(kept: Outcome, refused: int, directory: Path, pictures: Sequence[Path]) -> str:
@@ -234,6 +237,14 @@ def _write_pictures(test: ImageSet, chosen: list[int], directory: Path) -> list[
     for path, index in zip(paths, chosen, strict=True):
         Image.fromarray(test.images[index, 0].numpy()).save(path)
     return paths
+
+
+def _write_page(test: ImageSet, chosen: list[int], name: str, directory: Path) -> Path:
+    """The page that asks the network, with these digits and some others to choose from."""
+    examples = test.batch([*chosen, *range(_EXAMPLES)])[0]
+    return export(
+        directory / f"{name}.pocket", directory / "demo.html", "web", example=examples
+    ).path
 
 
 def _digit_table(test: ImageSet, chosen: list[int], pred: ClassPrediction) -> Table:

@@ -1,19 +1,22 @@
 """`pocketbayes export`: a run or file as a file for other runtimes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pocketbayes.codec import prepare_directory, stored_with
+from pocketbayes.codec import described, inspect, prepare_directory, stored_with
 from pocketbayes.commands.evaluate import require_target
-from pocketbayes.commands.flags import UsageError
+from pocketbayes.commands.flags import UsageError, options_in
 from pocketbayes.commands.opening import opened_data, opened_model
-from pocketbayes.commands.runs import MODEL
+from pocketbayes.commands.runs import MODEL, read_run_config
+from pocketbayes.data import DATASETS
 from pocketbayes.deploy import Exported, export
-from pocketbayes.layers import describe
+from pocketbayes.layers import Description, describe
 
 _EXAMPLES = 64
 
@@ -23,14 +26,16 @@ class ExportOptions:
     """Options of `export`.
 
     Attributes:
-        to: the format: onnx; or c, a .c file with its .h file, for a microcontroller.
+        to: the format: onnx; c, a .c file with its .h file, for a microcontroller; or web, a page
+            that asks the model in a browser.
         estimator: one_pass, moments, mean, weight, lrt or flipout; default one_pass of a distilled
             model, else moments.
         num_samples: draws behind each answer.
         level: of the interval; default as conformal promised, else 0.9.
         exact: of C, 16 bits for the mean of a weight instead of 8.
         int8: of ONNX, quantise weights and activations, calibrated on 64 examples of --data.
-        data: data set whose test part gives the examples; without it they are noise.
+        data: data set whose test part gives the examples; without it they are noise, and a page
+            shows none.
         root: folder that holds the data; else $POCKETBAYES_DATA.
         model: your own network, package.module:factory, if the file cannot name it.
     """
@@ -52,9 +57,12 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     prepare_directory(out.parent)
     if options.int8 and options.data is None:
         raise UsageError("--int8 needs examples to calibrate on: say --data NAME")
+    if options.to == "web":
+        return _exported_page(target, out, options)
     model = opened_model(target, options.model)
     stored = stored_with(target / MODEL if target.is_dir() else target)
-    example = example_of(model, options.data, options.root)
+    own = _trained_on(target, options.data)
+    example = example_of(describe(model), options.data, options.root, own=own)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -62,13 +70,42 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     )  # fmt: skip
 
 
+def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
+    """The file goes into the page as it is, if it carries its program."""
+    path = target / MODEL if target.is_dir() else target
+    is_whole = inspect(path).program is not None
+    model = path if is_whole else opened_model(target, options.model)
+    example = None  # of noise nothing is shown
+    if options.data is not None:
+        own = _trained_on(target, options.data)
+        example = example_of(described(path), options.data, options.root, own=own)
+    return export(
+        model, out, options.to, example=example, estimator=options.estimator,
+        num_samples=options.num_samples, level=options.level, int8=options.int8,
+        exact=options.exact, tolerance=stored_with(path).get("tolerance", 1e-3),
+    )  # fmt: skip
+
+
+def _trained_on(target: Path, data: str | None) -> dict[str, Any]:
+    """Options of the data set that a run was trained on, such as its file."""
+    config = read_run_config(target) if target.is_dir() else {}
+    if data is None or data != config.get("data") or data not in DATASETS:
+        return {}
+    accepted = options_in(DATASETS[data], skip=("split", "root", "like", "classes"))
+    given = {name: config[name] for name in accepted if config.get(name) is not None}
+    return {name: accepted[name].parsed(value, "") for name, value in given.items()}
+
+
 def example_of(
-    model: nn.Module, data: str | None, root: Path | None, most: int = _EXAMPLES
+    known: Description,
+    data: str | None,
+    root: Path | None,
+    most: int = _EXAMPLES,
+    own: Mapping[str, Any] = MappingProxyType({}),
 ) -> Tensor:
     """Inputs of a data set; else noise of the shape that the file tells."""
-    known = describe(model)
     if data is not None:
-        dataset = opened_data(data, "test", root, {}, known)
+        dataset = opened_data(data, "test", root, own, known)
         x: Tensor = dataset.batch(torch.arange(min(most, len(dataset))))[0]
         return x
     shape: Any = (known.network or {}).get("options", {}).get("input_shape")

@@ -78,6 +78,8 @@ class Exported:
         """Why the file is more than twice the .pocket file; empty: it is not."""
         if self.bytes <= _MOST_TIMES * self.pocket_bytes:
             return ""
+        if self.to == "web":
+            return f"{self.graph_bytes:,} bytes are the engine and the page"
         if self.int8_change is not None:
             return "int8 weights and their scales stand in the file as onnxruntime keeps them"
         if self.graph_bytes > self.bytes / 2:

@@ -13,6 +13,7 @@ from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.onnx_models import onnx_model
 from pocketbayes.deploy.onnx_running import compared, quantized
 from pocketbayes.deploy.plans import planned
+from pocketbayes.deploy.web_pages import web_page
 from pocketbayes.errors import (
     PocketBayesError,
     optional_module,
@@ -23,7 +24,7 @@ from pocketbayes.errors import (
 )
 from pocketbayes.layers import require_module
 
-FORMATS = ("onnx", "c")
+FORMATS = ("onnx", "c", "web")
 
 
 def export(
@@ -31,7 +32,7 @@ def export(
     path: str | os.PathLike[str],
     to: str = "onnx",
     *,
-    example: Any,
+    example: Any = None,
     estimator: str | None = None,
     num_samples: int = 30,
     likelihood: str | None = None,
@@ -51,12 +52,16 @@ def export(
 
     Args:
         model: a Bayesian model, or the path of a .pocket file of a network that `load` can build.
-        path: where to; by habit it ends in `.onnx`.
-        to: the format: "onnx"; or "c", a .c file with a .h file beside it for a microcontroller.
-        example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those.
+        path: where to; by habit it ends in `.onnx`. A page is `index.html` in a folder, unless the
+            path ends in `.html`.
+        to: the format: "onnx"; "c", a .c file with a .h file beside it for a microcontroller; or
+            "web", a page that asks the model in a browser.
+        example: a batch of inputs as the model sees them: tensor, array, tuple or dict of those. Of
+            a file that carries its program a page needs none, and shows some if it has them.
         estimator: as in `predict`; None: one pass if taught, else moments, or the mean where no
             weight is random. "lrt", "weight" and "flipout" draw from an input `seed`, a whole
-            number from 0 to 2^31 - 1: equal seeds give equal answers.
+            number from 0 to 2^31 - 1: equal seeds give equal answers. A page takes "one_pass",
+            "moments", "mean" or "weight"; None: as `predict`, but it draws whole weights.
         num_samples: draws, fixed from now on.
         likelihood: as in `predict`.
         level: of the interval from `lower` to `upper`; None: what `conformal` promised, else 0.9.
@@ -73,10 +78,19 @@ def export(
     """
     require_choice(to, "to", FORMATS)
     require_truth(int8, "int8")
+    require_truth(exact, "exact")
     require_count(num_samples, "num_samples")
     if level is not None and require_number(level, "level", above=0, most=1) == 1:
         raise PocketBayesError("level must be below 1; got 1")
-    require_truth(exact, "exact")
+    if to == "web":
+        if int8 or exact or likelihood is not None:
+            raise PocketBayesError(
+                "int8, exact and likelihood: a page runs the .pocket file as it is; leave them out"
+            )
+        return web_page(
+            model, Path(path), example, estimator=estimator, num_samples=num_samples, level=level,
+            tolerance=tolerance,
+        )  # fmt: skip
     if to == "c":
         if int8:
             raise PocketBayesError("int8 is of ONNX: weights in C have 8 bits by themselves")
@@ -86,18 +100,31 @@ def export(
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
     stored, pocket_bytes, options = _stored(model, tolerance)
+    made_for = (example, estimator, likelihood, num_samples, level)
+    return _as_onnx(stored, Path(path), made_for, pocket_bytes, options.get("tolerance"), int8)
+
+
+def _as_onnx(
+    stored: nn.Module,
+    path: Path,
+    made_for: tuple[Any, str | None, str | None, int, float | None],
+    pocket_bytes: int,
+    tolerance: float | None,
+    int8: bool,
+) -> Exported:
+    """The ONNX file; `made_for` are the arguments of `planned` behind the model."""
     to_trace = copy.deepcopy(stored)  # before anything computed by it is kept
-    plan = planned(stored, example, estimator, likelihood, num_samples, level)
-    made = onnx_model(to_trace, plan, options.get("tolerance"))
+    plan = planned(stored, *made_for)
+    made = onnx_model(to_trace, plan, tolerance)
     data, change = made.SerializeToString(), None
     if int8:
         data, change = quantized(data, plan)
-    write_atomically(Path(path), lambda file: file.write(data))
+    write_atomically(path, lambda file: file.write(data))
     outputs = tuple(value.name for value in made.graph.output)
     values = outputs if "lower" in outputs or plan.likelihood.kind != "values" else ()
     return Exported(
-        path=Path(path),
-        to=to,
+        path=path,
+        to="onnx",
         estimator=plan.estimator,
         num_samples=plan.num_samples,
         outputs=outputs,
