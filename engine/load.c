@@ -106,15 +106,30 @@ void loaded_free(loaded *from)
     free(from);
 }
 
-/* Whether the program has nothing random but what is linear, as in pocketbayes.layers.is_fully_connected. */
-static int is_fully_connected(const pocket *m)
+/* Whether an operation reads the buffer before it and no other, and its weight is read by none before. */
+static int is_next(const program *p, int at)
 {
-    for (int i = 0; i < m->program.operations; i++) {
-        int code = m->program.list[i].row->code;
-        if (code == 2 || code == 6 || code == 7 || code == 8 || code == 9)
+    const operation *op = &p->list[at];
+    int code = op->row->code, buffers = 0;
+    int goes_on = code == 1 || code == 3 || (code >= 11 && code <= 14) || code == 17 || code == 33 || code >= 40;
+    for (int k = 0; k < op->operands; k++) {
+        if (op->x[k] != ABSENT && op->x[k] >= 0 && (op->x[k] != op->result - 1 || buffers++))
             return 0;
+        for (int i = 0; op->x[k] != ABSENT && op->x[k] < 0 && i < at; i++)
+            for (int j = 0; j < p->list[i].operands; j++)
+                if (p->list[i].x[j] == op->x[k])
+                    return 0;
     }
-    return m->program.inputs == 1 && m->slots[0].shape.rank == 1 && !m->program.whole[0];
+    return buffers == 1 && (goes_on || (code == 19 && at == 0));
+}
+
+/* A chain of linear layers and functions of one number, as in pocketbayes.prediction.choosing. */
+static int is_chain(const pocket *m)
+{
+    for (int i = 0; i < m->program.operations; i++)
+        if (!is_next(&m->program, i))
+            return 0;
+    return m->program.inputs == 1 && !m->program.whole[0];
 }
 
 /* Moments are as good as draws: one value, Gaussian noise, independent Gaussian weights. */
@@ -127,7 +142,10 @@ static int suits_moments(const pocket *m)
         if (w->kind == POCKET_SPIKE_SLAB || w->spike_std > 0 || (w->codebook >= 0 && w->draws_once))
             return 0;
     }
-    return m->is_random && !m->facts.keeps_dropout && !m->no_moments[0] && is_fully_connected(m);
+    const json *promise = said(m->file, "conformal"), *by = json_get(promise, "estimator");
+    if (json_count(promise) && (!json_text(by) || strcmp(json_text(by), "moments")))
+        return 0;  /* it holds for draws */
+    return m->is_random && !m->facts.keeps_dropout && !m->no_moments[0] && is_chain(m);
 }
 
 static int kind_of(const char *likelihood)

@@ -329,6 +329,19 @@ RUNTIMES = Page(
             source=("runtime",),
             by=("network", per_density),
         ),
+        Table(
+            "From a cold start, through Python: torch and pocketbayes-lite",
+            (
+                NETWORK_NAME, Column("estimator", "estimator", text),
+                Column("runtime", "runtime", text),
+                Column("first answer", "first_answer_seconds", average(2, unit=" s")),
+                Column("memory", "memory_bytes", average(0, 1e-6, " MB")),
+                Column("ms an example, batch 1", "milliseconds.1", average(3)),
+                Column("batch 64", "milliseconds.64", average(3)),
+            ),
+            source=("runtime_starts",),
+            by=("network", "estimator", "runtime"),
+        ),
     ),
 )  # fmt: skip
 

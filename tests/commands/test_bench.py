@@ -42,9 +42,9 @@ def test_all_that_is_installed_is_measured(file, capsys):
 
 
 def test_what_cannot_run_is_left_out_by_name(file):
-    options = BenchOptions(runtimes="torch", seconds=0.01, batch_sizes="1", estimator="sideways")
+    options = BenchOptions(runtimes="torch", seconds=0.01, batch_sizes="1", estimator="one_pass")
     with (
-        pytest.warns(UserWarning, match="left out: .*sideways"),
+        pytest.warns(UserWarning, match="torch is left out: .*needs a head"),
         pytest.raises(pb.PocketBayesError, match="no runtime could be measured"),
     ):
         run_bench(file, options)
@@ -53,7 +53,9 @@ def test_what_cannot_run_is_left_out_by_name(file):
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"runtimes": "abacus"}, "abacus"), ({"batch_sizes": "1,x"}, "1,x"),
-     ({"batch_sizes": "0"}, "batch_sizes"), ({"threads": 0}, "threads")],
+     ({"batch_sizes": "0"}, "batch_sizes"), ({"threads": 0}, "threads"),
+     ({"seconds": -1.0}, "seconds"), ({"seconds": float("nan")}, "seconds"),
+     ({"estimator": "sideways"}, "sideways")],
 )  # fmt: skip
 def test_wrong_options_are_told(file, options, message):
     with pytest.raises(pb.PocketBayesError, match=message):

@@ -83,9 +83,10 @@ def close(found, expected, rtol=1e-4):
 
 
 CONFORMAL = {"level": 0.8, "threshold": [1.3], "shape": [1], "examples": 50, "num_samples": 30}
+BY_MOMENTS = CONFORMAL | {"estimator": "moments"}
 
 
-@pytest.mark.parametrize("facts", [{}, {"temperature": 1.4}, {"conformal": CONFORMAL}])
+@pytest.mark.parametrize("facts", [{}, {"temperature": 1.4}, {"conformal": BY_MOMENTS}])
 def test_one_value_with_gaussian_noise_goes_by_moments(lite, tmp_path, facts):
     theirs, ours, x = saved(lite, tmp_path, "gaussian", 1, ["noise_log_std"], **facts)
     expected, found = pb.predict(theirs, x), ours.predict(x.numpy())

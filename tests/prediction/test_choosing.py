@@ -6,19 +6,21 @@ from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.layers import update_description
+from pocketbayes.models import build_network
+from pocketbayes.prediction import choosing
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
 
 
 class Own(nn.Module):
-    """Code of a user, with an operation that a rule may or may not be known for."""
+    """Code of a user: who knows what it does."""
 
-    def __init__(self, operation, inputs=3):
+    def __init__(self):
         super().__init__()
-        self.first, self.last, self.operation = nn.Linear(inputs, 8), nn.Linear(8, 1), operation
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
 
     def forward(self, x):
-        return self.last(self.operation(self.first(x)))
+        return self.last(self.first(x).relu())
 
 
 def usual(outputs=1):
@@ -34,8 +36,17 @@ def regression(make=usual, likelihood="gaussian", std=0.3, **options):
     return model
 
 
+def nested():
+    tail = nn.Sequential(nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 1))
+    return nn.Sequential(nn.Flatten(), nn.Linear(3, 8), nn.BatchNorm1d(8), tail)
+
+
+def scaled():
+    return build_network("scaled_mlp", input_shape=(3,), num_outputs=1, hidden=(8,))
+
+
 @pytest.mark.parametrize("estimator", ["lrt", "weight"])
-@pytest.mark.parametrize("make", [usual, lambda: Own(torch.relu), lambda: Own(nn.SiLU())])
+@pytest.mark.parametrize("make", [usual, nested, scaled, lambda: nn.Linear(3, 1)])
 def test_moments_predict_one_value(make, estimator):
     model = regression(make, estimator=estimator)
     pred, same = pb.predict(model, X), pb.predict(model, X, estimator="moments")
@@ -46,34 +57,49 @@ def test_moments_predict_one_value(make, estimator):
     assert pb.evaluate(model, [(X, torch.zeros(6, 1))]).estimator == "moments"
 
 
-class Late(Own):
-    """Its first linear layer is not the one that runs first."""
-
-    def __init__(self):
-        super().__init__(torch.relu, inputs=2)
-        self.before = nn.Linear(3, 2)
-
-    def forward(self, x):
-        return super().forward(self.before(x))
+def twice():
+    layer = nn.Linear(3, 3)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 1))
 
 
-def convolving():
-    return nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Conv1d(3, 2, 1), nn.Flatten(), nn.Linear(2, 1))
+def summing():
+    return nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (2, 4)), nn.Flatten(), nn.Linear(8, 1))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Own(torch.special.erfcx),
-        lambda: Own(lambda x: x if x.sum() > 0 else -x),
-        Late,
-        lambda: usual(2),
-        convolving,
-    ],
-    ids=["no rule", "values decide", "widths", "two outputs that depend", "convolution"],
-)
+def hooked():
+    net = usual()
+    net[1].register_forward_hook(lambda module, x, y: 2 * y)
+    return net
+
+
+@pytest.mark.parametrize("make", [Own, twice, summing, hooked, lambda: usual(2)])
 def test_others_are_drawn(make):
     assert pb.predict(regression(make), X, single=False).estimator == "lrt"
+
+
+def test_every_module_that_is_known_has_a_rule():
+    for kind in choosing._NUMBER_BY_NUMBER:
+        part = kind(8) if kind is nn.BatchNorm1d else kind()
+        model = regression(lambda part=part: nn.Sequential(nn.Linear(3, 8), part, nn.Linear(8, 1)))
+        assert pb.predict(model, X).estimator == "moments"
+
+
+def test_draws_are_made_where_they_are_wanted():
+    model = regression()
+    assert pb.predict(model, X, keep_samples=True).estimator == "lrt"
+    one, other = (
+        pb.predict(model, X, 1, generator=torch.Generator().manual_seed(seed)).mean
+        for seed in (0, 1)
+    )
+    assert not torch.equal(one, other)  # functions drawn at random
+    pb.conformal(model, [(X, torch.zeros(6, 1))], level=0.5, estimator="lrt")
+    assert pb.predict(model, X).estimator == "lrt"  # what the promise is for
+
+
+def test_units_that_have_no_square_are_drawn():
+    model = regression(scaled)
+    model.output_std.fill_(1e200)
+    assert pb.predict(model, X).estimator == "lrt"
 
 
 def test_other_kinds_are_drawn():
@@ -93,14 +119,6 @@ def test_a_head_comes_first():
     model = regression()
     pb.distill_(model, [(X, torch.zeros(6, 1))], epochs=1)
     assert pb.predict(model, X).estimator == "one_pass"
-
-
-def test_a_network_that_changes_is_looked_at_again():
-    model = regression()
-    assert pb.predict(model, X).estimator == "moments"
-    model[1] = Own(torch.special.erfcx, inputs=8)
-    model[1].last = nn.Linear(8, 8)
-    assert pb.predict(model, X).estimator == "lrt"
 
 
 def test_files_and_conformal_intervals_agree_on_it(tmp_path):

@@ -126,8 +126,8 @@ class Model:
                 in training; a tuple, if it takes several inputs.
             estimator: "weight" (draws of the whole network), "mean" (the mean network alone),
                 "one_pass" (of a model that `distill_` taught) or "moments" (mean and variance go
-                through the network). None: one pass if taught, moments in fully connected
-                regressions of one value with Gaussian noise, else "weight".
+                through the network). None: one pass if taught; moments for one value with Gaussian
+                noise by a chain of linear layers; else "weight".
             num_samples: draws of the network, or of the Gaussian of one pass and moments.
             seed: makes draws repeat.
             level: of `.interval()`.

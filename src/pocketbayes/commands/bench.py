@@ -8,15 +8,23 @@ from torch import Tensor, nn
 
 from pocketbayes.codec import inspect
 from pocketbayes.commands.evaluate import require_target
-from pocketbayes.commands.export import example_of
+from pocketbayes.commands.export import example_of, trained_on
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import opened_model
 from pocketbayes.commands.runs import MODEL
 from pocketbayes.deploy import RUNTIMES, Timing, export, installed, reads_onnx, timed
-from pocketbayes.errors import PocketBayesError, require_choice, require_count, warn
+from pocketbayes.errors import (
+    PocketBayesError,
+    require_choice,
+    require_count,
+    require_number,
+    warn,
+)
 from pocketbayes.layers import describe
 from pocketbayes.likelihoods import likelihood_of
 from pocketbayes.prediction import chosen_estimator
+
+ESTIMATORS = ("one_pass", "moments", "mean", "weight", "lrt", "flipout")
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,16 @@ def run_bench(target: Path, options: BenchOptions) -> tuple[str, list[Timing]]:
     """The estimator, and what each runtime takes."""
     require_target(target)
     require_count(options.threads, "threads")
+    require_number(options.seconds, "seconds", above=0, most=60)
+    if options.estimator is not None:
+        require_choice(options.estimator, "estimator", ESTIMATORS)
     names, sizes = _wanted(options.runtimes), _sizes(options.batch_sizes)
     file = target / MODEL if target.is_dir() else target
     model = opened_model(target, options.model)
     by = options.estimator or chosen_estimator(model, None, likelihood_of(model, None))
     by = by or describe(model).estimator or "weight"
-    x = example_of(describe(model), options.data, options.root, max(sizes))
+    own = trained_on(target, options.data)
+    x = example_of(describe(model), file, options.data, options.root, max(sizes), own)
     x = x.repeat(-(-max(sizes) // len(x)), *(1 for _ in x.shape[1:]))
     with tempfile.TemporaryDirectory() as folder:
         files = {name: file for name in names if not reads_onnx(name)}

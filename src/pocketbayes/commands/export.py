@@ -60,9 +60,9 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     if options.to == "web":
         return _exported_page(target, out, options)
     model = opened_model(target, options.model)
-    stored = stored_with(target / MODEL if target.is_dir() else target)
-    own = _trained_on(target, options.data)
-    example = example_of(describe(model), options.data, options.root, own=own)
+    path = target / MODEL if target.is_dir() else target
+    stored, own = stored_with(path), trained_on(target, options.data)
+    example = example_of(describe(model), path, options.data, options.root, own=own)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -77,8 +77,8 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     model = path if is_whole else opened_model(target, options.model)
     example = None  # of noise nothing is shown
     if options.data is not None:
-        own = _trained_on(target, options.data)
-        example = example_of(described(path), options.data, options.root, own=own)
+        own = trained_on(target, options.data)
+        example = example_of(described(path), path, options.data, options.root, own=own)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -86,7 +86,7 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     )  # fmt: skip
 
 
-def _trained_on(target: Path, data: str | None) -> dict[str, Any]:
+def trained_on(target: Path, data: str | None) -> dict[str, Any]:
     """Options of the data set that a run was trained on, such as its file."""
     config = read_run_config(target) if target.is_dir() else {}
     if data is None or data != config.get("data") or data not in DATASETS:
@@ -98,6 +98,7 @@ def _trained_on(target: Path, data: str | None) -> dict[str, Any]:
 
 def example_of(
     known: Description,
+    file: Path,
     data: str | None,
     root: Path | None,
     most: int = _EXAMPLES,
@@ -110,6 +111,11 @@ def example_of(
         return x
     shape: Any = (known.network or {}).get("options", {}).get("input_shape")
     shape = (known.preprocess or {}).get("shape") or shape
+    program = inspect(file).program if shape is None else None
+    shape = program["inputs"][0] if program is not None else shape
     if shape is None:
-        raise UsageError("the file does not tell the shape of its inputs: say --data NAME")
+        raise UsageError(
+            "the file does not tell the shape of its inputs: say --data NAME, or write it by "
+            "save(model, path, example=x)"
+        )
     return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from pocketbayes.codec import as_stored, load, stored_with, write_atomically
@@ -91,6 +92,8 @@ def export(
             model, Path(path), example, estimator=estimator, num_samples=num_samples, level=level,
             tolerance=tolerance,
         )  # fmt: skip
+    if isinstance(model, nn.Module):
+        _require_narrow(model)
     if to == "c":
         if int8:
             raise PocketBayesError("int8 is of ONNX: weights in C have 8 bits by themselves")
@@ -102,6 +105,15 @@ def export(
     stored, pocket_bytes, options = _stored(model, tolerance)
     made_for = (example, estimator, likelihood, num_samples, level)
     return _as_onnx(stored, Path(path), made_for, pocket_bytes, options.get("tolerance"), int8)
+
+
+def _require_narrow(model: nn.Module) -> None:
+    """Runtimes know few operations in other types."""
+    first = next(model.parameters(), None)
+    if first is not None and first.dtype not in (torch.float32, torch.float16):
+        raise PocketBayesError(
+            f"the model is in {first.dtype}, which runtimes hardly know: export model.float()"
+        )
 
 
 def _as_onnx(

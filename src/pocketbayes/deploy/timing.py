@@ -186,10 +186,13 @@ def _measured(name: str, given: list[Any], threads: int) -> dict[str, Any]:
     """What the process of one runtime tells."""
     code = _BEGIN + _RUNTIMES[name][1] + _END
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, json.dumps(given)],
-        capture_output=True, text=True, timeout=_TIMEOUT, env=environment, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code, json.dumps(given)],
+            capture_output=True, text=True, timeout=_TIMEOUT, env=environment, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise PocketBayesError(f"it took longer than {_TIMEOUT:g} s") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise PocketBayesError(lines[-1] if lines else f"its process ended with {done.returncode}")

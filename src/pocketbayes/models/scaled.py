@@ -29,6 +29,11 @@ class ScaledMLP(nn.Module):
             self.register_buffer(f"{name}_std", torch.ones(size, dtype=torch.float64))
         self.net = net
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether the net alone says what happens: a unit of 1e200 has no square."""
+        return bool(self.output_std.square().isfinite().all())
+
     def forward(self, x: Tensor) -> Tensor:
         """Outputs in their own units, as float64."""
         standard = (x.flatten(1) - self.input_mean) / self.input_std

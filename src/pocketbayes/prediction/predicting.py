@@ -86,9 +86,10 @@ def predict(
             advanced by one number.
         estimator: "lrt", "weight" (the textbook predictive: whole weight draws), "flipout" or
             "mean" (the mean network alone), or "one_pass" (what `distill_` taught: the network
-            runs once); None: one pass if taught; moments in fully connected regressions of one
-            value with Gaussian noise; else the one the model was trained with. On convolutions
-            "lrt" and "weight" are different predictives. "moments": mean and variance go through
+            runs once); None: one pass if taught; moments for one value with Gaussian noise, if the
+            network is a chain of linear layers, and `num_samples` is not 1; else the one the model
+            was trained with. On convolutions "lrt" and "weight" are different predictives.
+            "moments": mean and variance go through
             the network in one pass, and the draws are those of Gaussian outputs,
             always the same; `calibrate_moments_` brings them nearer to draws of the network.
         average: "probs" averages probabilities; "logits" averages logits before the softmax,
@@ -96,7 +97,7 @@ def predict(
         batch_size: examples at a time, when `x` is no loader; None: 256, or 1,024 small ones: of
             at most 4,096 numbers on a CUDA device, elsewhere of at most 1,024 and in a network
             without convolutions; never with integers or layers wider than 4,096.
-        keep_samples: also return every sample's probabilities.
+        keep_samples: also return every sample's probabilities; draws are then made.
         likelihood: one of those of `fit`; None: as trained, else "categorical".
         single: whether `x` is one example without batch dimension; None: told from the inputs
             seen in training or, untrained, from the first convolution or linear layer.
@@ -133,7 +134,8 @@ def predict(
     device, dtype = first_parameter(model).device, float_dtype(model)
     whole = x if isinstance(x, Tensor) else whole_inputs(x, dtype)
     single = whole is not None and (lacks_batch(model, whole) if single is None else single)
-    estimator = chosen_estimator(model, estimator, likelihood_of(model, likelihood))
+    wants_draws = keep_samples or num_samples == 1
+    estimator = chosen_estimator(model, estimator, likelihood_of(model, likelihood), wants_draws)
     tell = _Teller(model, likelihood, average, keep_samples, has_gaussian_outputs(model, estimator))
     known, parts, rows = tell.known, list[Prediction](), 0
     by = predictive_of(model, estimator)

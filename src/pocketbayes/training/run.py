@@ -23,7 +23,7 @@ from pocketbayes.training.composition import FitResult
 from pocketbayes.training.diagnosis import LossWatch, fault_in_batch, where_not_finite
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import deferred_interrupt, peak_memory
-from pocketbayes.training.finishing import finish_
+from pocketbayes.training.finishing import finish_, settle_noise_
 from pocketbayes.training.gradients import dense_gradients
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
@@ -119,7 +119,7 @@ class Run:
                 if has_waited(self.at, self.settings.patience):
                     break
                 self._run_epoch(bar, begin, interrupted)
-        finish_(self.fabric, self.model, self.settings, self.batches, self.at)
+        finish_(self.model, self.settings, self.at)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
@@ -143,6 +143,7 @@ class Run:
                 self.save()
         self._check(everything=True)
         self.settings.method.after_epoch(self.model, self.at.epoch + 1, self.at.memory)
+        settle_noise_(self.fabric, self.model, self.settings, self.batches, self.at.epoch)
         row = self._close_epoch(seen / (time.monotonic() - started))
         bar.close_epoch(self.at.epoch - 1, row)
         if interrupted.is_set():
