@@ -1,6 +1,7 @@
 /* engine/draws.c: random numbers by counting: a number depends on seed, stream and place alone. */
 #include "inside.h"
 #include <math.h>
+#include <string.h>
 
 /* splitmix64 of a counter that three words are mixed into. */
 static uint64_t mixed(uint64_t x)
@@ -22,12 +23,52 @@ float uniform_of(uint64_t seed, uint64_t stream, uint64_t place)
     return ((float)(bits(seed, stream, place) >> 41) + 0.5f) * (1.0f / 8388608.0f);
 }
 
-/* sqrt(-2 log u) cos(2 pi v). */
-float normal_of(uint64_t seed, uint64_t stream, uint64_t place)
+/* A bijection of 32 bits, each of which changes half of the others. */
+static uint32_t stirred(uint32_t x)
 {
-    uint64_t both = bits(seed, stream, place);
-    float u = ((float)(both >> 41) + 0.5f) * (1.0f / 8388608.0f), v = (float)(both & 0x7fffff) * (1.0f / 8388608.0f);
-    return sqrtf(-2 * logf(u)) * cosf(6.2831853f * v);
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+/* log x for x above 0: x = 2^n m, sqrt(1/2) <= m < sqrt(2), log m = 2 (s + s^3 / 3 + ...), s = (m - 1) / (m + 1). */
+static float log_of(float x)
+{
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    int32_t n = (int32_t)(word - 0x3f3504f3u) >> 23;
+    word -= (uint32_t)n << 23;
+    memcpy(&x, &word, sizeof x);
+    float s = (x - 1) / (x + 1), q = s * s;
+    float series = 1 + q * (1.0f / 3 + q * (1.0f / 5 + q * (1.0f / 7 + q * (1.0f / 9))));
+    return (float)n * 0.69314718f + 2 * s * series;
+}
+
+/* sin x for |x| <= pi / 2, by its series up to x^11. */
+static float sine_of(float x)
+{
+    float q = x * x;
+    return x * (1 - q / 6 * (1 - q / 20 * (1 - q / 42 * (1 - q / 72 * (1 - q / 110)))));
+}
+
+/* sqrt(-2 log u) cos(2 pi v) at places from the first on; loops that compilers make vectors of. */
+void normals_at(float *z, uint64_t seed, uint64_t stream, const uint32_t *place, uint32_t first, int count)
+{
+    uint64_t key = mixed(mixed(seed) ^ stream);
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+    for (int i = 0; i < count; i++) {
+        uint32_t a = stirred(stirred((place ? place[i] : first + (uint32_t)i) ^ low) ^ high), b = stirred(a + 0x9e3779b9u);
+        float u = ((float)(int32_t)(a >> 8) + 0.5f) * (1.0f / 16777216.0f);
+        float v = (float)(int32_t)(b >> 8) * (1.0f / 16777216.0f) - 0.5f;
+        z[i] = sqrtf(-2 * log_of(u)) * sine_of(6.2831853f * (fabsf(v) - 0.25f));
+    }
+}
+
+static float normal_of(uint64_t seed, uint64_t stream, uint32_t place)
+{
+    float z;
+    normals_at(&z, seed, stream, NULL, place, 1);
+    return z;
 }
 
 /* Streams of numbers: each weight has two, and each codebook and operation one. */
@@ -73,6 +114,20 @@ float number_of(const pocket_weight *w, uint32_t j, int plane, const run *r, uin
     case SQUARE: return p * m * p * m;
     default: return w->std ? drawn(w, j, r, number) : p * m;
     }
+}
+
+/* Draws of stored numbers from the first on, as `number_of` makes them one by one. */
+void numbers_drawn(float *to, const pocket_weight *w, uint32_t first, int count, const run *r, uint32_t number)
+{
+    int is_entry = w->label && w->draws_once && w->codebook >= 0, is_slab = w->kind == POCKET_SPIKE_SLAB && w->inclusion;
+    if (is_entry || is_slab || !w->std) {
+        for (int i = 0; i < count; i++)
+            to[i] = number_of(w, first + (uint32_t)i, DRAWN, r, number);
+        return;
+    }
+    normals_at(to, r->seed, stream_of(r, OF_WEIGHT, number), w->index ? w->index + first : NULL, first, count);
+    for (int i = 0; i < count; i++)
+        to[i] = w->mean[first + (uint32_t)i] + w->std[first + (uint32_t)i] * to[i];
 }
 
 /* Every weight of this member, once for all rows of a call. */

@@ -121,7 +121,8 @@ void conv_offsets(const pocket *m, const operation *op, uint32_t *offsets, uint3
 /* draws.c */
 float number_of(const pocket_weight *w, uint32_t place, int plane, const run *r, uint32_t number);
 float uniform_of(uint64_t seed, uint64_t stream, uint64_t place);
-float normal_of(uint64_t seed, uint64_t stream, uint64_t place);
+void normals_at(float *z, uint64_t seed, uint64_t stream, const uint32_t *place, uint32_t first, int count);
+void numbers_drawn(float *to, const pocket_weight *w, uint32_t first, int count, const run *r, uint32_t number);
 void weights_draw(run *r);
 void drop(const run *r, const operation *op, const float *x, float *y);
 void plain_normals(float *z, int number, int dimensions);

@@ -105,20 +105,52 @@ static void place_inputs(const pocket *m, const member *part, kernel *k, const u
             k->start[i + 1] = k->start[i];
 }
 
-/* The packed weights of one plane: number after number of the file. */
+/* Some stored numbers as a plane has them. */
+static void some_values(float *to, const pocket_weight *w, const kernel *k, uint32_t first, int count, int plane,
+                        const run *r)
+{
+    uint32_t number = (uint32_t)(-1 - k->weight);
+    if (plane == DRAWN) {
+        numbers_drawn(to, w, first, count, r, number);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        uint32_t j = first + (uint32_t)i;
+        to[i] = k->gate && plane == MEAN ? w->mean[j] : k->gate && plane == VARIANCE ? w->std[j] * w->std[j]
+              : k->gate && plane == SQUARE ? w->mean[j] * w->mean[j] : number_of(w, j, plane, r, number);
+    }
+}
+
+/* Where a row of a dense weight begins among packed ones. */
+static size_t packed_row(const kernel *k, uint32_t row)
+{
+    uint32_t group = row / (uint32_t)k->outputs, output = row % (uint32_t)k->outputs;
+    size_t block = (size_t)group * (uint32_t)((k->outputs + PACK - 1) / PACK) + output / PACK;
+    return block * (uint32_t)k->depth * PACK + output % PACK;
+}
+
+/* The packed weights of one plane: number after number of the file, whose places rise. */
 static void fill_values(const pocket_weight *w, kernel *k, int plane, const run *r)
 {
-    uint32_t depth = (uint32_t)k->depth, next = 0, blocks = (uint32_t)(k->outputs + PACK - 1) / PACK;
-    uint32_t number = (uint32_t)(-1 - k->weight);
-    for (uint32_t j = 0; j < w->count; j++) {
-        if (k->is_sparse && !is_there(w, j))
-            continue;
-        float value = k->gate && plane == MEAN ? w->mean[j] : k->gate && plane == VARIANCE ? w->std[j] * w->std[j]
-                    : k->gate && plane == SQUARE ? w->mean[j] * w->mean[j] : number_of(w, j, plane, r, number);
-        uint32_t place = place_of(w, j), row = place / depth, group = row / (uint32_t)k->outputs;
-        uint32_t output = row % (uint32_t)k->outputs;
-        size_t block = (size_t)group * blocks + output / PACK;
-        k->values[plane][k->is_sparse ? next++ : (block * depth + place % depth) * PACK + output % PACK] = value;
+    enum { AT_ONCE = 256 };
+    float some[AT_ONCE], *to = k->values[plane];
+    uint32_t depth = (uint32_t)k->depth, row = 0, begin = 0, next = 0;
+    size_t base = packed_row(k, 0);
+    for (uint32_t first = 0; first < w->count; first += AT_ONCE) {
+        int count = (int)(w->count - first < AT_ONCE ? w->count - first : AT_ONCE);
+        some_values(some, w, k, first, count, plane, r);
+        for (int i = 0; i < count; i++) {
+            uint32_t place = place_of(w, first + (uint32_t)i), before = row;
+            if (k->is_sparse) {
+                if (is_there(w, first + (uint32_t)i))
+                    to[next++] = some[i];
+                continue;
+            }
+            for (; place - begin >= depth; row++)
+                begin += depth;
+            base = row == before ? base : packed_row(k, row);
+            to[base + (size_t)(place - begin) * PACK] = some[i];
+        }
     }
 }
 
