@@ -74,6 +74,7 @@ _HOME = {
     "shrink": "shrinking",
     "temperature_": "prediction",
     "training_flops": "training",
+    "with_teacher": "training",
     "weight_figures": "report",
 }
 
@@ -135,6 +136,7 @@ if TYPE_CHECKING:
         refresh_noise_,
         refresh_norms_,
         training_flops,
+        with_teacher,
     )
 
 

@@ -1,4 +1,4 @@
-"""Classes: the cross-entropy of labels under logits."""
+"""Classes: the cross-entropy of labels, or of probabilities, under logits."""
 
 import math
 
@@ -7,11 +7,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pocketbayes.likelihoods.base import Learned, Likelihood, at_least_float32
-from pocketbayes.likelihoods.labels import MASKED, require_labels, wrong_label
+from pocketbayes.likelihoods.labels import (
+    MASKED,
+    are_distributions,
+    are_probabilities,
+    require_labels,
+    wrong_label,
+    wrong_probabilities,
+)
 
 
 class Categorical(Likelihood):
-    """p(label) = softmax(output); classes are dim 1. Labels of -100 do not count."""
+    """p(label) = softmax(output); classes are dim 1. Labels of -100 do not count.
+
+    A target may also be a probability of each class, in the shape of the output: of a teacher, say.
+    """
 
     name = "categorical"
     kind = "classes"
@@ -19,6 +29,8 @@ class Categorical(Likelihood):
 
     def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
         """Cross-entropy per example, summed over its positions, and accuracy."""
+        if are_probabilities(output, target):
+            return _nll_of_probabilities(at_least_float32(output), target)
         require_labels(output, target)
         labels, logits = target.long(), at_least_float32(output)
         counts = labels != MASKED
@@ -30,17 +42,32 @@ class Categorical(Likelihood):
 
     def constant(self, output: Tensor, target: Tensor) -> Tensor:
         """The log of each class's frequency."""
+        if are_probabilities(output, target):
+            shares = target.float().transpose(0, 1).flatten(1).mean(1).clamp_min(1e-6)
+            return shares.log().view(1, -1, *(1 for _ in output.shape[2:]))
         labels = target[(target >= 0) & (target < output.shape[1])].long()
         counts = torch.bincount(labels.flatten(), minlength=output.shape[1]).clamp_min(1e-6)
         return counts.log().view(1, -1, *(1 for _ in output.shape[2:]))
 
     def num_targets(self, target: Tensor) -> int:
         """Without those of -100."""
+        if target.is_floating_point():
+            return max(1, target.numel() // target.shape[1])
         return max(1, int((target != MASKED).sum()))
 
     def complaint(self, output: Tensor, target: Tensor) -> str | None:
-        """The first label that is no class."""
+        """The first label that is no class, or the first row that is no distribution."""
+        if are_probabilities(output, target):
+            return wrong_probabilities(target)
         return wrong_label(target, output.shape[1])
+
+
+def _nll_of_probabilities(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """-sum_c p_c log softmax(logits)_c per example, and how often the likeliest classes agree."""
+    shares = target.to(logits.dtype)
+    loss = -(shares * logits.log_softmax(1)).sum() / len(logits)
+    agree = (logits.argmax(1) == shares.argmax(1)).to(loss.dtype).mean()
+    return torch.where(are_distributions(target).all(), loss, math.nan), agree
 
 
 def _is_class(labels: Tensor, logits: Tensor) -> Tensor:

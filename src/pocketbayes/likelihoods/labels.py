@@ -1,4 +1,4 @@
-"""What is wrong with class labels, in words."""
+"""What is wrong with class labels, or with probabilities in their place, in words."""
 
 import torch
 from torch import Tensor
@@ -6,6 +6,30 @@ from torch import Tensor
 from pocketbayes.errors import DataError
 
 MASKED = -100  # a label that does not count, as in torch
+_ROUNDING = 1e-2  # of a sum of probabilities, in half precision
+
+
+def are_probabilities(output: Tensor, target: Tensor) -> bool:
+    """Whether the targets are a number for each class instead of a label."""
+    return target.is_floating_point() and output.dim() >= 2 and target.shape == output.shape
+
+
+def are_distributions(target: Tensor) -> Tensor:
+    """For each position of (batch, classes, ...) whether it is none negative and they sum to 1."""
+    return (target >= 0).all(1) & ((target.float().sum(1) - 1).abs() <= _ROUNDING)
+
+
+def wrong_probabilities(target: Tensor) -> str | None:
+    """Which row holds no distribution over classes, and what to do."""
+    wrong = ~are_distributions(target)
+    if not wrong.any():
+        return None
+    row = int(wrong.nonzero()[0][0])
+    return (
+        f"targets in the shape of the model's output are probabilities of classes, and row {row} "
+        'has a negative one or they do not sum to 1: apply softmax, or use likelihood="gaussian" '
+        "for real-valued targets"
+    )
 
 
 def wrong_label(labels: Tensor, classes: int) -> str | None:

@@ -9,6 +9,7 @@ from pocketbayes.training.fitting import fit
 from pocketbayes.training.flops import TrainingFlops, training_flops
 from pocketbayes.training.observation_noise import refresh_noise_
 from pocketbayes.training.own_loops import loss
+from pocketbayes.training.soft_labels import with_teacher
 
 __all__ = [
     "DEVICES",
@@ -22,5 +23,6 @@ __all__ = [
     "refresh_norms_",
     "suitable_batch_size",
     "training_flops",
+    "with_teacher",
     "write_history",
 ]

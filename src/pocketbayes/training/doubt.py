@@ -41,8 +41,8 @@ def require_labels(method: Method, likelihood: str) -> None:
 
 
 def add_labels(counts: dict[int, int], target: Tensor) -> None:
-    """Counts the labels of a batch; negative ones do not count."""
-    labels = target.long()
+    """Counts the labels of a batch; negative ones do not count, of probabilities the likeliest."""
+    labels = target.argmax(1) if target.is_floating_point() else target.long()
     found, times = torch.unique(labels[labels >= 0], return_counts=True)
     for label, number in zip(found.tolist(), times.tolist(), strict=True):
         counts[label] = counts.get(label, 0) + number

@@ -1,0 +1,75 @@
+"""Labels mixed with what a teacher says of the very inputs: knowledge distillation."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pocketbayes.errors import PocketBayesError, require_number
+from pocketbayes.layers import Inputs, first_parameter, has_posteriors, moved, require_module
+from pocketbayes.likelihoods import likelihood_of, require_labels
+from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
+from pocketbayes.training.batches import ordered_loader
+
+
+def with_teacher(loader: Iterable[Any], teacher: nn.Module, share: float = 0.9) -> "TaughtLoader":
+    """A loader whose labels are mixed with what a trained model says of the same inputs.
+
+    Targets are (1 - share) one_hot(label) + share softmax(teacher(x)). The teacher, which is not
+    changed, is drawn once for each batch, after augmentation: on average over draws, the loss is
+    that of its averaged probabilities.
+
+    Args:
+        loader: training data with class labels, as `fit` takes it.
+        teacher: a trained classifier of the same classes, on the device of the training.
+        share: of the teacher in the targets.
+
+    Example:
+        >>> pb.prune_(small, density=0.1)
+        >>> pb.fit(small, pb.with_teacher(loader, model), epochs=20)
+    """
+    require_module(teacher)
+    require_number(share, "share", least=0, most=1)
+    if not has_posteriors(teacher):
+        raise PocketBayesError("the teacher has no posterior: call bayesianize_(net) first")
+    if likelihood_of(teacher, None).name != "categorical":
+        raise PocketBayesError("a teacher tells probabilities of classes; this one tells others")
+    return TaughtLoader(loader, teacher, share)
+
+
+class TaughtLoader:
+    """What `with_teacher` returns."""
+
+    def __init__(self, loader: Iterable[Any], teacher: nn.Module, share: float) -> None:
+        self.loader, self.teacher, self.share = loader, teacher, share
+        self.dataset = getattr(loader, "dataset", loader)
+        self.sampler = getattr(loader, "sampler", None)  # by these two, `fit` sets the order
+        self.generator = getattr(loader, "generator", None)
+
+    def for_rank(self, rank: int, world_size: int) -> Self:
+        """The share of one of several processes."""
+        mine = ordered_loader(self.loader, 0, rank, world_size)
+        return type(self)(mine, self.teacher, self.share)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+        device, dtype = first_parameter(self.teacher).device, float_dtype(self.teacher)
+        for batch in self.loader:
+            inputs, labels = unpack(batch, "the training loader", dtype)
+            x = moved(inputs, device)
+            yield x, self._mixed(self._said(x, device), labels.to(device))
+
+    def _said(self, x: Inputs, device: torch.device) -> Tensor:
+        """Probabilities by one draw of the teacher."""
+        half = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+        with half, drawing(self.teacher, None, None):
+            return draws_of([self.teacher], x)[0].float().softmax(1)
+
+    def _mixed(self, said: Tensor, labels: Tensor) -> Tensor:
+        require_labels(said, labels)
+        known = F.one_hot(labels.long(), said.shape[1]).movedim(-1, 1)
+        return torch.lerp(known.to(said.dtype), said, self.share)
