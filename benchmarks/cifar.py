@@ -31,6 +31,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--root", type=Path, required=True)
     made.add_argument("--data", default="cifar10", choices=OUTSIDE)
     made.add_argument("--model", default="resnet18", choices=MODELS)
+    made.add_argument("--width", type=float, default=1.0, help="factor on hidden channels")
     made.add_argument("--epochs", type=int, default=60)
     made.add_argument("--batch", type=int, default=512)
     made.add_argument("--lr", type=float, default=0.2)
@@ -98,6 +99,19 @@ def _outside(a: argparse.Namespace, device: str, like: ImageSet) -> MemoryLoader
         return None
 
 
+def network(a: argparse.Namespace, sets: Sets, **options: Any) -> torch.nn.Module:
+    """A fresh one for these images, on their device."""
+    if a.width != 1:
+        options["width"] = a.width  # a network of the benchmarks need not have it
+    net = build_network(a.model, input_shape=sets.train.preprocess["shape"], **options)
+    return net.to(sets.device, memory_format=torch.channels_last)
+
+
+def network_name(a: argparse.Namespace) -> str:
+    """As rows and files name it: a narrower one is another network."""
+    return a.model if a.width == 1 else f"{a.model}-width-{a.width:g}"
+
+
 def train(
     a: argparse.Namespace,
     method: Method,
@@ -108,10 +122,7 @@ def train(
 ) -> tuple[pb.FitResult, dict[str, Any]]:
     """A network trained by `method`, and what that took."""
     torch.manual_seed(seed)
-    shape = sets.train.preprocess["shape"]
-    net = build_network(a.model, input_shape=shape, **options).to(
-        sets.device, memory_format=torch.channels_last
-    )
+    net = network(a, sets, **options)
     model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=estimator)
     if sets.device == "cuda":
         torch.cuda.reset_peak_memory_stats()

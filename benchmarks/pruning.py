@@ -16,13 +16,12 @@ from typing import Any
 
 import recurrent  # noqa: F401  (adds the network "lstm")
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, settings
+from cifar import Sets, fitted, measure, network, network_name, open_sets, parser, settings
 from record import append_result
 from stored import reopened
 
 import pocketbayes as pb
 from pocketbayes.methods import Method
-from pocketbayes.models import build_network
 
 ROWS = ("spike-slab", "magnitude", "snr", "variational-dropout")
 
@@ -55,10 +54,16 @@ def main() -> None:
 
 def run(a: argparse.Namespace, sets: Sets, row: str, seed: int) -> None:
     """One network and what is left of it at every density."""
-    known = {"model": a.model, "data": a.data, "row": row, "seed": seed, "settings": settings(a)}
+    known = {
+        "model": network_name(a),
+        "data": a.data,
+        "row": row,
+        "seed": seed,
+        "settings": settings(a),
+    }
     known |= {"measured_on": "validation" if a.validation else "test"}
     begin = time.perf_counter()
-    parent = network(a, sets, seed)
+    parent = converted(a, sets, seed)
     dense = a.dense_epochs if row == "spike-slab" else 0
     if dense:
         parent = fitted(a, sets, parent, first_method(a, "snr"), dense, seed).model
@@ -84,11 +89,10 @@ def pruned(
     return model
 
 
-def network(a: argparse.Namespace, sets: Sets, seed: int) -> torch.nn.Module:
+def converted(a: argparse.Namespace, sets: Sets, seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
     options = {"hidden": tuple(a.hidden)} if a.hidden else {}
-    net = build_network(a.model, input_shape=sets.train.preprocess["shape"], **options)
-    net = net.to(sets.device, memory_format=torch.channels_last)
+    net = network(a, sets, **options)
     return pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=a.estimator)
 
 

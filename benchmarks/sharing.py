@@ -19,14 +19,23 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, in_batches, measure, open_sets, parser, settings
+from cifar import (
+    Sets,
+    fitted,
+    in_batches,
+    measure,
+    network,
+    network_name,
+    open_sets,
+    parser,
+    settings,
+)
 from record import append_result
 from stored import reopened
 
 import pocketbayes as pb
 from pocketbayes.commands.flags import options_in
 from pocketbayes.commands.opening import normalised_as, with_weights
-from pocketbayes.models import build_network
 
 
 def main() -> None:
@@ -69,7 +78,7 @@ def changed(a: argparse.Namespace, change: str) -> argparse.Namespace:
 def family(a: argparse.Namespace, sets: Sets, plain: torch.nn.Module, seed: int) -> None:
     """One parent, and everything that is made of it."""
     parent, cost = trained_parent(a, sets, plain, seed)
-    known = {"model": a.model, "data": a.data, "seed": seed, "settings": settings(a)}
+    known = {"model": network_name(a), "data": a.data, "seed": seed, "settings": settings(a)}
     known |= {"measured_on": "validation" if a.validation else "test"}
     report(a, sets, parent, known | {"row": "mean-field"} | cost)
     for bits in a.quantize:
@@ -94,10 +103,9 @@ def normalised(sets: Sets, how: str) -> Sets:
 def plain_network(a: argparse.Namespace, sets: Sets, seed: int) -> torch.nn.Module:
     """The converted network before VI: new, with the given weights, or trained here."""
     torch.manual_seed(seed)
-    net = build_network(a.model, input_shape=sets.train.preprocess["shape"])
+    net = network(a, sets)
     if a.weights:
         net = with_weights(net, a.weights)
-    net = net.to(sets.device, memory_format=torch.channels_last)
     model = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator=a.estimator)
     if a.plain_epochs:
         method = pb.Deterministic(optimizer="sgd", lr=a.plain_lr, weight_decay=a.weight_decay)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, settings
+from cifar import Sets, fitted, measure, network, network_name, open_sets, parser, settings
 from families import FAMILIES, Bench, Made, add_arguments
 from record import append_result, peak_memory
 from stored import reopened
@@ -27,7 +27,6 @@ from torch import nn
 
 from pocketbayes.data import MemoryLoader
 from pocketbayes.methods import Method
-from pocketbayes.models import build_network
 
 WORTH_COMPILING = 10  # epochs; that takes half a minute
 
@@ -61,8 +60,7 @@ def bench(a: argparse.Namespace, sets: Sets, seed: int) -> Bench:
     """Networks for these images, and how they are trained."""
 
     def build(**options: Any) -> nn.Module:
-        net = build_network(a.model, input_shape=sets.train.preprocess["shape"], **options)
-        return net.to(sets.device, memory_format=torch.channels_last)
+        return network(a, sets, **options)
 
     def fit(model: nn.Module, method: Method, epochs: int) -> nn.Module:
         torch.compiler.reset()  # compiled code fits one kind of weights
@@ -79,7 +77,7 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
     stored, size = reopened(made.model, sets.device, a.files / name if a.files else None)
     stored = stored.to(memory_format=torch.channels_last)
     known |= peak_memory()  # of training: before what measuring takes
-    known |= {"file": name, "settings": settings(a), "model": a.model, "data": a.data}
+    known |= {"file": name, "settings": settings(a), "model": network_name(a), "data": a.data}
     known |= {"measured_on": "validation" if a.validation else "test"}
     known |= {"weights": size.weights, "active_weights": size.active_weights}
     known |= {"file_bytes": size.bytes, "train_seconds": made.seconds}
@@ -94,7 +92,7 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
 def file_name(a: argparse.Namespace, row: str, seed: int) -> str:
     """Of a row's model, without signs that a shell would take for its own."""
     plain = re.sub(r"[^a-z0-9.]+", "-", row.lower())
-    return f"{a.model}-{a.data}-{plain}-{seed}{'-search' * a.validation}.pocket"
+    return f"{network_name(a)}-{a.data}-{plain}-{seed}{'-search' * a.validation}.pocket"
 
 
 if __name__ == "__main__":

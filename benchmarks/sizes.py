@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import Sets, fitted, measure, open_sets, parser, settings, train
+from cifar import Sets, fitted, measure, network_name, open_sets, parser, settings, train
 from record import append_result
 from stored import sharing_to_fit
 
@@ -65,7 +65,7 @@ def main() -> None:
 def make_parent(a: argparse.Namespace, sets: Sets, seed: int) -> None:
     """One trained network, as it is and as its file gives it back."""
     result, cost = train(a, parent_method(a), sets, seed, a.estimator)
-    known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": a.model}
+    known = {"row": a.parent, "seed": seed, "settings": settings(a), "model": network_name(a)}
     known |= cost | {"kl_nats": kl(result.model)}
     found = measure(a, result.model, sets, a.estimator)
     append_result(a.table, **known, stage="trained", data=a.data, **found)
@@ -79,7 +79,8 @@ def parent_name(a: argparse.Namespace) -> str:
     density = f"-{a.density:g}" if a.parent == "subspace" else ""
     estimator = "" if a.estimator == usual else f"-{a.estimator}"
     rate = "" if a.lr == 0.2 else f"-lr{a.lr:g}"
-    return a.parent + density + estimator + rate + ("-cutout" if a.cutout else "")
+    width = "" if a.width == 1 else f"-width-{a.width:g}"
+    return a.parent + density + estimator + rate + width + ("-cutout" if a.cutout else "")
 
 
 def parent_method(a: argparse.Namespace) -> Method:
@@ -103,7 +104,7 @@ def pruned(a: argparse.Namespace, sets: Sets, path: Path, density: float) -> Pat
     model = fitted(a, sets, model, method, a.tune_epochs, seed_of(path)).model
     known = {"row": "pruned", "parent": path.stem, "stage": "trained on", "density": density}
     known |= {"settings": settings(a), "train_seconds": time.perf_counter() - begin}
-    known |= {"model": a.model, "seed": seed_of(path)}
+    known |= {"model": network_name(a), "seed": seed_of(path)}
     smaller = a.files / f"{path.stem}-pruned-{density:g}.pocket"
     report(a, sets, model, smaller, known)
     return smaller
@@ -118,7 +119,7 @@ def seed_of(path: Path) -> int:
 def compress(a: argparse.Namespace, sets: Sets, path: Path, target: int) -> None:
     """The smaller models made of one file."""
     known = {"row": "rate-distortion", "parent": path.stem, "target_bytes": target}
-    known |= {"settings": settings(a), "model": a.model, "seed": seed_of(path)}
+    known |= {"settings": settings(a), "model": network_name(a), "seed": seed_of(path)}
     known |= {"parent_bytes": path.stat().st_size}  # tells parents of one name apart
     begin = time.perf_counter()
 

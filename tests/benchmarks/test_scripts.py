@@ -208,10 +208,11 @@ def test_the_fastest_prediction_counts_and_the_first_does_not(monkeypatch):
 def test_files_of_networks_trained_in_two_ways_have_two_names(parent, estimator, name):
     import sizes
 
-    told = argparse.Namespace(parent=parent, estimator=estimator, density=0.1, lr=0.2, cutout=False)
+    told = argparse.Namespace(parent=parent, estimator=estimator, density=0.1, lr=0.2, width=1.0)
+    told.cutout = False
     assert sizes.parent_name(told) == name
-    told.lr, told.cutout = 0.4, True
-    assert sizes.parent_name(told) == f"{name}-lr0.4-cutout"
+    told.lr, told.cutout, told.width = 0.4, True, 0.5
+    assert sizes.parent_name(told) == f"{name}-lr0.4-width-0.5-cutout"
 
 
 @pytest.fixture

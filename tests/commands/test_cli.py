@@ -296,11 +296,14 @@ def test_a_regression_from_a_csv_speaks_in_its_own_units(work, quick):
 
 
 def test_config_files_and_flags(work, quick):
-    (work / "run.yaml").write_text("data: digits\nmodel: mlp\nepochs: 1\nhidden: [8]\nlr: 1e-2\n")
+    (work / "run.yaml").write_text(
+        "data: digits\nmodel: mlp\nepochs: 1\nhidden: [8]\nlr: 1e-2\nwidth: 0.5"
+    )
     done = quick("train", "--config", "run.yaml", "--epochs", "2", "--out", "c", "--json")
     assert json.loads(done.stdout)["epochs"] == 2
     config = yaml.safe_load((work / "c" / "config.yaml").read_text())
     assert (config["epochs"], config["lr"], config["hidden"]) == (2, 0.01, [8])
+    assert pb.load(work / "c" / "model.pocket").hidden1.out_features == 4
     quick("train", "--config", "c/config.yaml", "--out", "d")
     assert (work / "d" / "model.pocket").read_bytes() == (work / "c" / "model.pocket").read_bytes()
     (work / "bad.yaml").write_text("data: digits\nmodle: mlp\n")
@@ -642,17 +645,18 @@ def test_laplace_trains_nothing_and_is_measured_all_the_same(work, quick):
 def test_a_parent_brings_its_data_and_network(work, quick):
     short = ["--epochs", "0", "--no-augment", "--device", "cpu"]
     table = ["--data", "csv", "--file", "house.csv", "--target", "size", "--validation", "0.25"]
-    quick("train", *table, "--model", "mlp", "--hidden", "7", *short, "--out", "elder")
+    quick("train", *table, "--model", "mlp", "--hidden", "14", "--width", "0.5", *short,
+          "--out", "elder")  # fmt: skip
     quick("train", "--parent", "elder", "--lr", "0.1", *short, "--out", "younger")
     first, second = (yaml.safe_load((work / n / "config.yaml").read_text())
                      for n in ("elder", "younger"))  # fmt: skip
-    for name in ("data", "file", "target", "validation", "model", "hidden"):
+    for name in ("data", "file", "target", "validation", "model", "hidden", "width"):
         assert second[name] == first[name], name
     assert second["lr"] == 0.1
     assert second["augment"] is False
     words = ["train", "--parent", "elder", *short, "--out", "youngest"]
     assert "prepared otherwise" in quick(*words, "--validation", "0.5", code=2).stderr
-    assert "hidden1.weight" in quick(*words, "--hidden", "8", code=1).stderr
+    assert "hidden1.weight" in quick(*words, "--width", "1", code=1).stderr
     quick(*words, "--data", "digits", code=1)
     assert "say --data" in quick("train", "--parent", "elder/model.pocket", code=2).stderr
 

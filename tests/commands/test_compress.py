@@ -353,7 +353,7 @@ def test_a_config_file_says_the_same(run, compressed, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ["--method", "deterministic"],
+        ["--method", "deterministic", "--width", "1.5"],
         ["--method", "mc-dropout", "--dropout", "0.1"],
         ["--method", "deep-ensemble", "--members", "2"],
         ["--method", "subspace", "--density", "0.5"],

@@ -88,6 +88,8 @@ def test_the_table_is_closed():
         ("vit-tiny", IMAGENET, 5_717_416),
         ("vit-small", IMAGENET, 22_050_664),
         ("vit-b16", IMAGENET, 86_567_656),
+        ("resnet18", {"width": 0.5}, 2_797_610),
+        ("resnet20", {"width": 4}, 4_286_026),
     ],
 )
 def test_parameter_counts_are_the_literatures(name, options, expected):
@@ -108,7 +110,7 @@ def test_a_network_remembers_how_to_build_it_again(name):
     net = on_meta(name, input_shape=torch.Size(IMAGE[name]), num_outputs=np.int64(3))
     built = net.pocketbayes_network
     assert built["name"] == name
-    assert list(built["options"]) == list(options_of(name))
+    assert list(built["options"]) == [option for option in options_of(name) if option != "width"]
     assert built["options"]["input_shape"] == list(IMAGE[name])
     assert built["options"]["dropout"] == 0.0
     with torch.device("meta"):
@@ -117,6 +119,57 @@ def test_a_network_remembers_how_to_build_it_again(name):
     assert {k: v.shape for k, v in again.state_dict().items()} == {
         k: v.shape for k, v in net.state_dict().items()
     }
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_width_of_1_changes_nothing(name):
+    torch.manual_seed(0)
+    net = small(name)
+    torch.manual_seed(0)
+    same = small(name, width=1)
+    assert same.pocketbayes_network == net.pocketbayes_network
+    torch.testing.assert_close(same.state_dict(), net.state_dict(), rtol=0, atol=0)
+
+
+def both_sides_differ(first, second):
+    return len(first) > 1 and first[0] != second[0] and first[1] != second[1]
+
+
+@pytest.mark.parametrize("width", [0.37, 0.5, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_hidden_weights_go_with_the_square_of_the_width(name, width):
+    """To the rounding of the channels; a hidden weight leads from hidden units to hidden units."""
+    net = on_meta(name, width=width).eval()
+    assert net(torch.empty(2, *IMAGE[name], device="meta")).shape == (2, 10)
+    assert net.pocketbayes_network["options"]["width"] == width
+    pairs = zip(net.parameters(), on_meta(name).parameters(), strict=True)
+    hidden = [(p.numel(), q.numel()) for p, q in pairs if both_sides_differ(p.shape, q.shape)]
+    assert len(hidden) >= (1 if "mlp" in name else 2)
+    scaled, usual = map(sum, zip(*hidden, strict=True))
+    assert scaled / usual == pytest.approx(width**2, rel=0.05)
+
+
+@pytest.mark.parametrize(("width", "expected"), [(0.01, 6), (0.37, 144), (0.5, 192)])
+def test_the_heads_of_a_transformer_stay(width, expected):
+    net = on_meta("vit-small", width=width)
+    attention = net.blocks[0].attention
+    assert (attention.num_heads, attention.embed_dim) == (6, expected)
+    assert net.blocks[0].mlp[0].out_features == 4 * expected
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_a_narrow_network_comes_back_from_its_file(name, tmp_path):
+    net = small(name, width=0.07, input_shape=(3, 32, 32))
+    model = pb.bayesianize_(net, std_init=1e-3).eval()
+    x = torch.randn(2, 3, 32, 32)
+    summary = pb.save(model, tmp_path / "a.pocket", lossless=True, example=x[:1])
+    assert summary.options["width"] == 0.07
+    told = pb.inspect(tmp_path / "a.pocket")
+    assert (told.options, told.program) == (summary.options, summary.program)
+    assert told.program is not None
+    again = pb.load(tmp_path / "a.pocket")
+    found, expected = (pb.predict(m, x, estimator="mean").probs for m in (again, model))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -308,6 +361,13 @@ def test_every_option_is_described(name):
         ("vit-tiny", {"input_shape": (3, 28, 28)}, "patch=16 does not divide .* use patch=14,"),
         ("vit-tiny", {"input_shape": (3, 48, 32), "patch": 5}, "use patch=4,"),
         ("vit-tiny", {"patch": 0}, "patch must be a whole number"),
+        ("resnet18", {"width": 0}, "width must be finite, at least 0.01, at most 16; got 0"),
+        ("vgg_like", {"width": 1e-9}, "width must be .* at least 0.01"),
+        ("wrn-28-10", {"width": float("nan")}, "width must be finite"),
+        ("vit-tiny", {"width": 17}, "width must be .* at most 16"),
+        ("lenet5", {"width": "wide"}, "width must be a number, not 'wide'"),
+        ("mlp", {"input_shape": (4,), "hidden": (), "width": -1}, "width must be finite"),
+        ("mlp", {"input_shape": (4,), "hidden": (2**20,), "width": 2}, "at most 1,048,576"),
     ],
 )
 def test_wrong_options_are_errors_that_say_what_to_do(name, options, message):

@@ -34,6 +34,7 @@ def model_of(name, **options):
         ("scaled_mlp", {"input_shape": (3, 32, 32), "hidden": (8,)}, IMAGES, 50),
         ("lenet5", {"dropout": 0.5}, IMAGES[:, :1, 2:-2, 2:-2], 110),
         ("resnet20", {"dropout": 0.2}, IMAGES, 700),
+        ("resnet20", {"width": 0.2}, IMAGES, 700),
         ("resnet18", {}, IMAGES, 700),
         ("resnet18", {"stem": "imagenet", "num_outputs": 3}, IMAGES, 700),
         ("vit-tiny", {"input_shape": (3, 32, 32), "patch": 8, "dropout": 0.1}, IMAGES, 1500),

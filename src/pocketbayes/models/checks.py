@@ -1,11 +1,12 @@
 """What the networks ask of their options; files bring them too, so every size has a bound."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pocketbayes.errors import PocketBayesError, require_count, require_number
 
 MOST_DIMENSIONS, MOST_VALUES, MOST_UNITS = 8, 2**28, 2**20
+LEAST_WIDTH, MOST_WIDTH = 0.01, 16
 
 
 def require_shape(input_shape: object) -> tuple[int, ...]:
@@ -60,6 +61,13 @@ def require_widths(widths: object, name: str, most: int) -> tuple[int, ...]:
     if len(widths) > most:
         raise PocketBayesError(f"{name} may have {most} layers at most; got {len(widths)}")
     return tuple(_require_units(width, f"every width in {name}") for width in widths)
+
+
+def scaled(units: Iterable[int], width: object) -> tuple[int, ...]:
+    """Units of layers, times `width`: each the nearest whole number, and at least 1."""
+    factor = require_number(width, "width", least=LEAST_WIDTH, most=MOST_WIDTH)
+    whole = (max(1, round(factor * number)) for number in units)
+    return tuple(_require_units(number, "the units of a layer times width") for number in whole)
 
 
 def require_dropout(dropout: object) -> float:

@@ -5,26 +5,32 @@ from collections.abc import Callable, Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pocketbayes.models.checks import require_dropout, require_image, require_outputs
+from pocketbayes.models.checks import require_dropout, require_image, require_outputs, scaled
 from pocketbayes.models.registry import network
 from pocketbayes.models.residual import BasicBlock, initialise_convolutions_, padded_shortcut, stage
 
 
 class CifarResNet(nn.Module):
-    """Depth 6n + 2 with n blocks in each stage, of widths 16, 32 and 64."""
+    """Depth 6n + 2 with n blocks in each stage, of `width` times 16, 32 and 64 channels."""
 
     def __init__(
-        self, blocks: int, input_shape: Sequence[int], num_outputs: int, dropout: float
+        self,
+        blocks: int,
+        input_shape: Sequence[int],
+        num_outputs: int,
+        dropout: float,
+        width: float = 1.0,
     ) -> None:
         super().__init__()
         channels, _, _ = require_image(input_shape, least_side=4)
         outputs, rate = require_outputs(num_outputs), require_dropout(dropout)
-        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = stage(BasicBlock, 16, 16, blocks, 1, padded_shortcut, rate)
-        self.layer2 = stage(BasicBlock, 16, 32, blocks, 2, padded_shortcut, rate)
-        self.layer3 = stage(BasicBlock, 32, 64, blocks, 2, padded_shortcut, rate)
-        self.linear = nn.Linear(64, outputs)
+        narrow, middle, wide = scaled((16, 32, 64), width)
+        self.conv1 = nn.Conv2d(channels, narrow, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(narrow)
+        self.layer1 = stage(BasicBlock, narrow, narrow, blocks, 1, padded_shortcut, rate)
+        self.layer2 = stage(BasicBlock, narrow, middle, blocks, 2, padded_shortcut, rate)
+        self.layer3 = stage(BasicBlock, middle, wide, blocks, 2, padded_shortcut, rate)
+        self.linear = nn.Linear(wide, outputs)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -40,7 +46,11 @@ class CifarResNet(nn.Module):
 
 def _factory(depth: int, parameters: str) -> Callable[..., CifarResNet]:
     def build(
-        *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+        *,
+        input_shape: Sequence[int] = (3, 32, 32),
+        num_outputs: int = 10,
+        dropout: float = 0.0,
+        width: float = 1.0,
     ) -> CifarResNet:
         """ResNet-{depth} for CIFAR: {parameters} parameters.
 
@@ -48,8 +58,9 @@ def _factory(depth: int, parameters: str) -> Callable[..., CifarResNet]:
             input_shape: (channels, height, width), sides of at least 4.
             num_outputs: number of classes or regression targets.
             dropout: rate of dropout; 0 for none.
+            width: factor on the numbers of hidden units and channels, each rounded.
         """
-        return CifarResNet((depth - 2) // 6, input_shape, num_outputs, dropout)
+        return CifarResNet((depth - 2) // 6, input_shape, num_outputs, dropout, width)
 
     return network(f"resnet{depth}", depth=depth, parameters=parameters)(build)
 

@@ -12,6 +12,7 @@ from pocketbayes.models.checks import (
     require_outputs,
     require_shape,
     require_widths,
+    scaled,
 )
 from pocketbayes.models.registry import network
 
@@ -25,6 +26,7 @@ def mlp(
     num_outputs: int = 10,
     hidden: Sequence[int] = (128, 128),
     dropout: float = 0.0,
+    width: float = 1.0,
 ) -> nn.Sequential:
     """A fully connected ReLU network on the flattened input, dropout after each activation.
 
@@ -33,8 +35,10 @@ def mlp(
         num_outputs: number of classes or regression targets.
         hidden: widths of the hidden layers; none makes it a linear model.
         dropout: rate of dropout; 0 for none.
+        width: factor on the numbers of hidden units and channels, each rounded.
     """
-    widths = (math.prod(require_shape(input_shape)), *require_widths(hidden, "hidden", MOST_HIDDEN))
+    inner = scaled(require_widths(hidden, "hidden", MOST_HIDDEN), width)
+    widths = (math.prod(require_shape(input_shape)), *inner)
     final, rate = require_outputs(num_outputs), require_dropout(dropout)
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
     for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):

@@ -22,7 +22,8 @@ def network(
     """Puts a factory into `MODELS`, and makes its networks remember how they were built.
 
     They have an attribute `pocketbayes_network`, {"name": ..., "options": {...}}, with the value
-    of every option, defaults included, as JSON knows it. Wrong options become a PocketBayesError.
+    of every option, defaults included, as JSON knows it; but for `width=1`, which is younger than
+    the first files and what they mean. Wrong options become a PocketBayesError.
     The `facts` are filled into the docstring of a factory that makes several networks.
     """
 
@@ -39,7 +40,11 @@ def network(
                 net = factory(*bound.args, **bound.kwargs)
             except PocketBayesError as error:
                 raise PocketBayesError(f"network {name!r}: {error}") from error
-            options = {key: _as_json(value) for key, value in bound.arguments.items()}
+            options = {
+                key: _as_json(value)
+                for key, value in bound.arguments.items()
+                if not _is_implied(signature.parameters[key], value)
+            }
             net.pocketbayes_network = {"name": name, "options": options}  # type: ignore[assignment]
             return net
 
@@ -93,6 +98,11 @@ def _bind(
         raise PocketBayesError(f"network {name!r}: {error}; it takes, by name, {known}") from error
     bound.apply_defaults()
     return bound
+
+
+def _is_implied(option: inspect.Parameter, value: Any) -> bool:
+    """Whether a network that does not name this option has this value of it."""
+    return option.name == "width" and option.default == value == 1.0
 
 
 def _as_json(value: Any) -> Any:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pocketbayes.errors import require_choice
-from pocketbayes.models.checks import require_dropout, require_image, require_outputs
+from pocketbayes.models.checks import require_dropout, require_image, require_outputs, scaled
 from pocketbayes.models.registry import network
 from pocketbayes.models.residual import (
     BasicBlock,
@@ -18,7 +18,7 @@ from pocketbayes.models.residual import (
 
 
 class ResNet(nn.Module):
-    """Four stages of widths 64 to 512; `stem="cifar"` keeps small images at full size."""
+    """Four stages of `width` times 64 to 512; `stem="cifar"` keeps small images at full size."""
 
     def __init__(
         self,
@@ -28,21 +28,23 @@ class ResNet(nn.Module):
         num_outputs: int,
         stem: str,
         dropout: float,
+        width: float = 1.0,
     ) -> None:
         super().__init__()
         small = require_choice(stem, "stem", ("cifar", "imagenet")) == "cifar"
         channels, _, _ = require_image(input_shape, least_side=8 if small else 32)
         outputs, rate = require_outputs(num_outputs), require_dropout(dropout)
         kernel, stride = (3, 1) if small else (7, 2)
-        self.conv1 = nn.Conv2d(channels, 64, kernel, stride, kernel // 2, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        first, second, third, fourth = scaled((64, 128, 256, 512), width)
+        self.conv1 = nn.Conv2d(channels, first, kernel, stride, kernel // 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(first)
         self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
         wide = block.expansion
-        self.layer1 = stage(block, 64, 64, blocks[0], 1, projected_shortcut, rate)
-        self.layer2 = stage(block, 64 * wide, 128, blocks[1], 2, projected_shortcut, rate)
-        self.layer3 = stage(block, 128 * wide, 256, blocks[2], 2, projected_shortcut, rate)
-        self.layer4 = stage(block, 256 * wide, 512, blocks[3], 2, projected_shortcut, rate)
-        self.linear = nn.Linear(512 * wide, outputs)
+        self.layer1 = stage(block, first, first, blocks[0], 1, projected_shortcut, rate)
+        self.layer2 = stage(block, first * wide, second, blocks[1], 2, projected_shortcut, rate)
+        self.layer3 = stage(block, second * wide, third, blocks[2], 2, projected_shortcut, rate)
+        self.layer4 = stage(block, third * wide, fourth, blocks[3], 2, projected_shortcut, rate)
+        self.linear = nn.Linear(fourth * wide, outputs)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -68,6 +70,7 @@ def _factory(
         num_outputs: int = 10,
         stem: str = "cifar",
         dropout: float = 0.0,
+        width: float = 1.0,
     ) -> ResNet:
         """ResNet-{depth}: {parameters} parameters with the CIFAR stem and 10 classes.
 
@@ -76,8 +79,9 @@ def _factory(
             num_outputs: number of classes or regression targets.
             stem: "cifar" (3x3 convolution) or "imagenet" (7x7 convolution, pooling; sides by 4).
             dropout: rate of dropout; 0 for none.
+            width: factor on the numbers of hidden units and channels, each rounded.
         """
-        return ResNet(block, blocks, input_shape, num_outputs, stem, dropout)
+        return ResNet(block, blocks, input_shape, num_outputs, stem, dropout, width)
 
     return network(f"resnet{depth}", depth=depth, parameters=parameters)(build)
 

@@ -48,6 +48,7 @@ def scaled_mlp(
     num_outputs: int = 10,
     hidden: Sequence[int] = (64, 64),
     dropout: float = 0.0,
+    width: float = 1.0,
 ) -> ScaledMLP:
     """An `mlp` between fixed scales of its inputs and outputs; the scikit-learn estimators' net.
 
@@ -56,6 +57,13 @@ def scaled_mlp(
         num_outputs: number of classes or regression targets.
         hidden: widths of the hidden layers; none makes it a linear model.
         dropout: rate of dropout; 0 for none.
+        width: factor on the numbers of hidden units and channels, each rounded.
     """
-    net = mlp(input_shape=input_shape, num_outputs=num_outputs, hidden=hidden, dropout=dropout)
+    net = mlp(
+        input_shape=input_shape,
+        num_outputs=num_outputs,
+        hidden=hidden,
+        dropout=dropout,
+        width=width,
+    )
     return ScaledMLP(net, math.prod(input_shape), num_outputs)

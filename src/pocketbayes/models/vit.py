@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_count
-from pocketbayes.models.checks import require_dropout, require_image, require_outputs
+from pocketbayes.models.checks import require_dropout, require_image, require_outputs, scaled
 from pocketbayes.models.registry import network
 
 DEPTH, MLP_RATIO = 12, 4
@@ -101,7 +101,7 @@ def _require_patch(patch: object, height: int, width: int) -> int:
 
 
 def _factory(
-    name: str, width: int, heads: int, parameters: str
+    name: str, units: int, heads: int, parameters: str
 ) -> Callable[..., VisionTransformer]:
     def build(
         *,
@@ -109,18 +109,21 @@ def _factory(
         num_outputs: int = 10,
         patch: int = 16,
         dropout: float = 0.0,
+        width: float = 1.0,
     ) -> VisionTransformer:
-        """A ViT, {width} wide with {heads} heads: {parameters} parameters on ImageNet.
+        """A ViT, {units} wide with {heads} heads: {parameters} parameters on ImageNet.
 
         Args:
             input_shape: (channels, height, width).
             num_outputs: number of classes or regression targets.
             patch: side of the square patches, in pixels; it must divide both sides of the image.
             dropout: rate of dropout; 0 for none.
+            width: factor on the numbers of hidden units, rounded to multiples of the heads.
         """
-        return VisionTransformer(width, heads, input_shape, num_outputs, patch, dropout)
+        (of_a_head,) = scaled((units // heads,), width)
+        return VisionTransformer(heads * of_a_head, heads, input_shape, num_outputs, patch, dropout)
 
-    return network(name, width=width, heads=heads, parameters=parameters)(build)
+    return network(name, units=units, heads=heads, parameters=parameters)(build)
 
 
 vit_tiny = _factory("vit-tiny", 192, 3, "5.7M")

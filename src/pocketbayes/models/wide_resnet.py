@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pocketbayes.models.checks import require_dropout, require_image, require_outputs
+from pocketbayes.models.checks import require_dropout, require_image, require_outputs, scaled
 from pocketbayes.models.registry import network
 from pocketbayes.models.residual import initialise_convolutions_
 
@@ -35,7 +35,10 @@ class WideBlock(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """Depth 6n + 4 with n blocks in each stage, `widening` times as wide as 16, 32 and 64."""
+    """Depth 6n + 4, n blocks in each stage, `widening` times as wide as 16, 32 and 64.
+
+    All of it, its first layer too, is `width` times as wide as that.
+    """
 
     def __init__(
         self,
@@ -44,13 +47,15 @@ class WideResNet(nn.Module):
         input_shape: Sequence[int],
         num_outputs: int,
         dropout: float,
+        width: float = 1.0,
     ) -> None:
         super().__init__()
         channels, _, _ = require_image(input_shape, least_side=4)
         outputs, rate = require_outputs(num_outputs), require_dropout(dropout)
-        narrow, middle, wide = (widening * width for width in (16, 32, 64))
-        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
-        self.layer1 = _stage(16, narrow, blocks, 1, rate)
+        stages = (widening * channels for channels in (16, 32, 64))
+        stem, narrow, middle, wide = scaled((16, *stages), width)
+        self.conv1 = nn.Conv2d(channels, stem, 3, 1, 1, bias=False)
+        self.layer1 = _stage(stem, narrow, blocks, 1, rate)
         self.layer2 = _stage(narrow, middle, blocks, 2, rate)
         self.layer3 = _stage(middle, wide, blocks, 2, rate)
         self.bn = nn.BatchNorm2d(wide)
@@ -76,7 +81,11 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int, dropout: float) 
 
 @network("wrn-28-10")
 def wrn_28_10(
-    *, input_shape: Sequence[int] = (3, 32, 32), num_outputs: int = 10, dropout: float = 0.0
+    *,
+    input_shape: Sequence[int] = (3, 32, 32),
+    num_outputs: int = 10,
+    dropout: float = 0.0,
+    width: float = 1.0,
 ) -> WideResNet:
     """Wide ResNet 28-10: 36.5M parameters.
 
@@ -84,5 +93,6 @@ def wrn_28_10(
         input_shape: (channels, height, width), sides of at least 4.
         num_outputs: number of classes or regression targets.
         dropout: rate of dropout; 0 for none.
+        width: factor on the numbers of hidden units and channels, each rounded.
     """
-    return WideResNet(4, 10, input_shape, num_outputs, dropout)
+    return WideResNet(4, 10, input_shape, num_outputs, dropout, width)
