@@ -23,13 +23,15 @@ from pocketbayes.layers import (
 )
 
 
-def as_stored(model: nn.Module, **options: Any) -> tuple[nn.Module, int]:
+def as_stored(
+    model: nn.Module, path: Path | None = None, **options: Any
+) -> tuple[nn.Module, int]:
     """A copy of the model as its file, written with these options, would give it; and its bytes.
 
-    Unlike `load` it needs no plain network.
+    Unlike `load` it needs no plain network. The file stays, if there is a path for it.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pocket"
+        path = path or Path(folder) / "model.pocket"
         size = save(model, path, **options).bytes
         found = copy.deepcopy(unwrapped(model)).cpu()
         if has_stale_head(model):

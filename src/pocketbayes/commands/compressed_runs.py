@@ -1,73 +1,58 @@
 """What a compression found, as a report and as a run directory."""
 
 import os
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pocketbayes.codec import described
+import torch
+from torch import nn
+
 from pocketbayes.codec import inspect as inspected
-from pocketbayes.commands.candidates import Candidate, CandidateMaker, TooLarge
 from pocketbayes.commands.opening import in_units
 from pocketbayes.commands.runs import MODEL, write_config, write_metrics
-from pocketbayes.data import MemoryLoader
+from pocketbayes.compression import Compression, sharing_method
+from pocketbayes.layers import estimator_of
+from pocketbayes.prediction import evaluate
 from pocketbayes.training import write_history
+
+if TYPE_CHECKING:
+    from pocketbayes.commands.compress import Opened
 
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage_90", "auroc_entropy", "auroc_epistemic")
 
 
 def compression_report(
-    run: Path,
-    out: Path,
-    shop: CandidateMaker,
-    ends: tuple[Candidate, Candidate],
-    outside: MemoryLoader | None,
+    known: "Opened", found: Compression, out: Path, target: int | None
 ) -> dict[str, Any]:
     """Before and after by draws, and after by one pass; all of the validation part."""
-    before, after = (
-        {"bytes": c.size} | _numbers(shop, shop.measured(c.path, outside).to_dict()) for c in ends
-    )
+    by_draws = estimator_of(known.model) if found.one_pass else None
+    file = (known.run / MODEL).stat().st_size
     report = {
         "run": str(out),
-        "parent": str(run),
-        "target_bytes": shop.target,
+        "parent": str(known.run),
+        "target_bytes": target,
         "split": "validation",
-        "fitted_already": ends[0].size <= shop.target,
-        "what": ends[1].words(),
-        "before": before,
-        "after": after,
+        "fitted_already": target is not None and file <= target,
+        "what": found.chosen.what,
+        "before": {"bytes": file} | _numbers(known, known.model, by_draws),
+        "after": {"bytes": found.bytes} | _numbers(known, found.model, by_draws),
     }
-    if has_head(ends[1]):
-        by_itself = shop.measured(ends[1].path, outside, by_itself=True)
-        report["after_one_pass"] = {"bytes": ends[1].size} | _numbers(shop, by_itself.to_dict())
+    if found.one_pass:
+        report["after_one_pass"] = {"bytes": found.bytes} | _numbers(known, found.model, None)
+    units = known.train.preprocess
+    report["candidates"] = [in_units(row, units) for row in found.rows()]
     return report
 
 
-def has_head(candidate: Candidate) -> bool:
-    """Whether the file tells from one pass what its draws say."""
-    return described(candidate.path).one_pass is not None
-
-
-def candidate_rows(
-    shop: CandidateMaker, found: Sequence[Candidate], missed: Sequence[TooLarge], chosen: Candidate
-) -> list[dict[str, Any]]:
-    """What was tried: its settings and bytes and, if it fits, how good it is."""
-    fitting = [
-        c.recipe.to_dict()
-        | {"epochs": c.epochs, "bytes": c.size, "fits": True, "chosen": c is chosen}
-        | _numbers(shop, c.record.to_dict())
-        for c in found
-    ]
-    others = [
-        m.recipe.to_dict() | {"bytes": m.size, "fits": False, "chosen": False} for m in missed
-    ]
-    return fitting + others
-
-
-def _numbers(shop: CandidateMaker, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return in_units(numbers, shop.train.preprocess)
+def _numbers(known: "Opened", model: nn.Module, estimator: str | None) -> dict[str, Any]:
+    options = known.plan.options
+    generator = torch.Generator().manual_seed(options.seed)
+    record = evaluate(
+        model, known.validation, options.num_samples, known.outside, generator, estimator
+    )
+    return in_units(record.to_dict(), known.train.preprocess)
 
 
 def before_and_after(report: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -84,19 +69,15 @@ def before_and_after(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def write_compressed_run(
-    made: Path,
-    out: Path,
-    shop: CandidateMaker,
-    chosen: Candidate,
-    run: Path,
-    report: Mapping[str, Any],
+    made: Path, out: Path, known: "Opened", found: Compression, report: Mapping[str, Any]
 ) -> None:
     """Puts the run together under a hidden name, and then gives it its own."""
     made.mkdir()
-    shutil.copyfile(chosen.path, made / MODEL)
-    write_config(made, _config(shop, chosen, run, out))
-    if chosen.history:
-        write_history(made, chosen.history)
+    found.save(made / MODEL)
+    write_config(made, _config(known, found, out))
+    rung = found.chosen.rung
+    if rung.history:
+        write_history(made, rung.history)
     facts, by_itself = inspected(made / MODEL), report.get("after_one_pass", report["after"])
     write_metrics(
         made,
@@ -106,7 +87,7 @@ def write_compressed_run(
             "bytes": facts.bytes,
             "weights": facts.weights,
             "active_weights": facts.active_weights,
-            "epochs": chosen.epochs,
+            "epochs": rung.epochs,
             "seconds": report["seconds"],
             "validation": {k: v for k, v in by_itself.items() if k != "bytes"},
             "compression": report,
@@ -115,11 +96,12 @@ def write_compressed_run(
     os.replace(made, out.resolve())  # a folder cannot take the place of a link
 
 
-def _config(shop: CandidateMaker, chosen: Candidate, run: Path, out: Path) -> dict[str, Any]:
+def _config(known: "Opened", found: Compression, out: Path) -> dict[str, Any]:
     """The run's own config, as one that goes on from it; shared weights have another method."""
-    plan = shop.plan.child(run, out, chosen.epochs)
-    plan = replace(plan, options=replace(plan.options, one_pass=has_head(chosen)))
-    if chosen.recipe.entries is None:
+    rung = found.chosen.rung
+    plan = known.plan.child(known.run, out, rung.epochs)
+    plan = replace(plan, options=replace(plan.options, one_pass=found.one_pass is not None))
+    if rung.entries is None:
         return plan.to_config()
-    method = shop.sharing(chosen.recipe)
+    method = sharing_method(found.model, rung.entries, 0.0)
     return replace(plan, options=replace(plan.options, method="sharing"), method=method).to_config()

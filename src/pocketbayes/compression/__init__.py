@@ -1,31 +1,26 @@
-"""A trained model made smaller: pruning, quantisation, the search for a size."""
+"""A trained model made smaller: pruning, quantisation, and `compress`, which chooses."""
 
-from pocketbayes.compression.counting import SharingSummary, sharing_summary
+from pocketbayes.compression.chain import Candidate, sharing_method
+from pocketbayes.compression.compressing import Compression, compress
+from pocketbayes.compression.counting import (
+    Multiplications,
+    SharingSummary,
+    multiplications,
+    sharing_summary,
+)
 from pocketbayes.compression.pruning import prune_
 from pocketbayes.compression.quantization import Quantization, quantize_
-from pocketbayes.compression.search import (
-    Recipe,
-    Score,
-    Sized,
-    Traits,
-    best_fitting,
-    ranked_scores,
-    recipes_for,
-    searched,
-)
 
 __all__ = [
+    "Candidate",
+    "Compression",
+    "Multiplications",
     "Quantization",
-    "Recipe",
-    "Score",
     "SharingSummary",
-    "Sized",
-    "Traits",
-    "best_fitting",
+    "compress",
+    "multiplications",
     "prune_",
     "quantize_",
-    "ranked_scores",
-    "recipes_for",
-    "searched",
+    "sharing_method",
     "sharing_summary",
 ]

@@ -1,0 +1,299 @@
+"""The work of `compress`: networks that get sparser step by step, their files, their quality."""
+
+import copy
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pocketbayes.codec import as_stored
+from pocketbayes.compression.choosing import Quality, best_fitting, searched
+from pocketbayes.compression.counting import multiplications
+from pocketbayes.compression.pruning import prune_
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, named_posteriors
+from pocketbayes.likelihoods import likelihood_of
+from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing, unshare_
+from pocketbayes.prediction import Record, evaluate, predict
+from pocketbayes.training import fit, refresh_noise_, refresh_norms_, with_teacher
+
+FINE, COARSE, COARSEST = 0.03, 0.3, 1.0  # nats a weight
+TOLERANCES = (FINE, 0.1, COARSE, COARSEST)
+_STD_LR = 1e-2
+_LEAST_DENSITY = 1e-4
+_COARSEST_SHARING, _FINEST_SHARING = -math.log(1e6), -math.log(1e-5)
+_EPOCHS, _LEAST_EPOCHS, _PART = 10, 5, 4  # of a training whose length is not known; a quarter
+_SECONDS = 0.2  # for the time of a pass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all trainings and measurements of a compression have in common."""
+
+    method: Method | None
+    epochs: int | None
+    components: int
+    num_samples: int
+    seed: int
+    likelihood: str
+    fit_options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A network on the way, the words for what was done to it, and what a pass costs."""
+
+    model: nn.Module
+    density: float
+    words: tuple[str, ...] = ()
+    epochs: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    entries: int | None = None  # of its codebook
+    multiplications: int | None = None
+    milliseconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file: what was done, its bytes and cost, and what comes out of it.
+
+    Attributes:
+        what: in words.
+        bytes: of the file.
+        record: on the validation data, by the file.
+        density: share of the weights that are there.
+        tolerance: nats a weight by which storing may change it.
+        multiplications: of a pass over one example, zeros left out.
+        milliseconds: of a pass of the mean network over one example: by the engine where it is
+            installed and knows the network, else by torch.
+    """
+
+    what: str
+    bytes: int
+    record: Record
+    density: float
+    tolerance: float
+    multiplications: int | None
+    milliseconds: float | None
+    path: Path = field(repr=False)
+    rung: Rung = field(repr=False)
+    reserve: int = 0  # bytes that a head will take
+
+    def quality(self) -> Quality:
+        """By what it is compared with others."""
+        r, of_values = self.record, self.record.accuracy is None
+        score = -(r.rmse or 0.0) if r.accuracy is None else r.accuracy
+        return Quality(self.bytes + self.reserve, self.multiplications, r.nll, score, of_values)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A model, its data, and a folder for files; `head_bytes` are left in each for a head."""
+
+    model: nn.Module
+    train: Iterable[Any]
+    validation: list[Any]
+    example: Inputs
+    folder: Path
+    settings: Settings
+    head_bytes: int = 0
+
+    def begun(self) -> Rung:
+        """The model as it is, without inclusion variables."""
+        model = copy.deepcopy(self.model)
+        if _has_inclusion_variables(model):
+            prune_(model)
+        return self.costed(Rung(model, density_of(model)))
+
+    def costed(self, rung: Rung) -> Rung:
+        """The same with what a pass costs."""
+        cost = multiplications(rung.model, self.example).sparse
+        return replace(rung, multiplications=cost, milliseconds=_seconds(rung, self.example) * 1e3)
+
+    def candidate(self, rung: Rung, tolerance: float) -> Candidate:
+        """The network as its file of this tolerance gives it back."""
+        path = self.folder / f"{len(list(self.folder.iterdir()))}.pocket"
+        model, size = as_stored(rung.model, path=path, tolerance=tolerance)
+        words = rung.words + ((f"stored to {tolerance:g} nats",) if _is_random(model) else ())
+        return Candidate(
+            ", ".join(words) or "as it is", size, self.measured(model), rung.density, tolerance,
+            rung.multiplications, rung.milliseconds, path, rung, self.head_bytes,
+        )  # fmt: skip
+
+    def measured(self, model: nn.Module) -> Record:
+        """On the validation data."""
+        model = model.to(first_parameter(self.model).device)
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        return evaluate(
+            model, self.validation, self.settings.num_samples, generator=generator,
+            likelihood=self.settings.likelihood,
+        )  # fmt: skip
+
+    def size_of(self, model: nn.Module, tolerance: float) -> int:
+        """Bytes of its file."""
+        return as_stored(model, tolerance=tolerance)[1] + self.head_bytes
+
+    def density_for(self, rung: Rung, target: int) -> float:
+        """The density at which the pruned network, stored coarsely, just fits.
+
+        Raises:
+            PocketBayesError: no density does.
+        """
+
+        def size_at(density: float) -> int:
+            return self.size_of(_pruned(rung.model, density), COARSE)
+
+        least = min(_LEAST_DENSITY, rung.density)
+        slope = self.size_of(rung.model, COARSE) / rung.density
+        found = searched(size_at, target, rung.density / 2, slope, (least, rung.density))
+        best = best_fitting(found, target)
+        if best is None:
+            raise PocketBayesError(
+                f"no way was found to {target:,} bytes: the smallest file was "
+                f"{min(size for _, size in found):,}; ask for more, or train a smaller network"
+            )
+        return best.value
+
+    def sparser(self, rung: Rung, density: float, most: int | None = None) -> Rung:
+        """The network with fewer weights, trained on; `most`: multiplications."""
+        model = _pruned(rung.model, density, most, self.example)
+        done = Rung(model, density_of(model), (f"pruned to {100 * density:.3g}%",))
+        return self.costed(self._tuned(done))
+
+    def shared(self, rung: Rung, target: int) -> Rung | None:
+        """The network with one codebook that just fits, trained on; None: none fits."""
+
+        def size_at(fineness: float) -> int:
+            model = copy.deepcopy(rung.model)
+            self._fit(model, self._sharing(fineness, refresh=False), 0)
+            return self.size_of(model, COARSE)
+
+        active = sum(q.num_active for _, q in named_posteriors(rung.model))
+        bounds = _COARSEST_SHARING, _FINEST_SHARING
+        best = best_fitting(searched(size_at, target, 0.0, active / 8, bounds), target)
+        if best is None:
+            return None
+        epochs, model = self.epochs(), copy.deepcopy(rung.model)
+        history = self._fit(model, self._sharing(best.value, refresh=True), epochs)
+        words = *rung.words[:1], "shared", *_trained_for(epochs)
+        return replace(rung, model=model, words=words, epochs=epochs, history=history,
+                       entries=self.settings.components)  # fmt: skip
+
+    def epochs(self) -> int:
+        """Of each training: as said, or a quarter of what the model was trained for."""
+        if isinstance(self.model, Ensemble):
+            return 0
+        if self.settings.epochs is not None:
+            return self.settings.epochs
+        known = (describe(self.model).training or {}).get("epochs", _PART * _EPOCHS)
+        return max(_LEAST_EPOCHS, round(known / _PART))
+
+    def _tuned(self, rung: Rung) -> Rung:
+        epochs = self.epochs()
+        if not epochs:
+            generator = torch.Generator().manual_seed(self.settings.seed)
+            refresh_norms_(rung.model, self.train, generator=generator)
+            refresh_noise_(rung.model, self.train, generator=generator)
+            return rung
+        method = self.settings.method or tuning_of(rung.model)
+        history = self._fit(rung.model, method, epochs)
+        return replace(
+            rung, words=rung.words + _trained_for(epochs), epochs=epochs, history=history
+        )
+
+    def _fit(self, model: nn.Module, method: Method, epochs: int) -> list[dict[str, Any]]:
+        torch.compiler.reset()  # compiled code fits one density
+        s, loader = self.settings, self.train
+        if epochs and likelihood_of(model, s.likelihood).name == "categorical":
+            loader = with_teacher(loader, self.model)
+        known = {"likelihood": s.likelihood, "seed": s.seed} | s.fit_options
+        return fit(model, loader, method, epochs=epochs, **known).history
+
+    def _sharing(self, fineness: float, refresh: bool) -> Sharing:
+        return sharing_method(self.model, self.settings.components, fineness, refresh)
+
+
+def tuning_of(model: nn.Module) -> Method:
+    """What trains on a network that was pruned."""
+    if describe(model).keeps_dropout:
+        return MCDropout()
+    if not _is_random(model):
+        return Deterministic()
+    return MeanField(lr=3e-3, std_lr=_STD_LR, warmup=0.0, **_beta(model))
+
+
+def sharing_method(
+    model: nn.Module, entries: int, fineness: float, refresh: bool = True
+) -> Sharing:
+    """What shares weights by rate and distortion; the rate is exp(-fineness)."""
+    return Sharing(
+        objective="rate_distortion", components=entries, rate=math.exp(-fineness), lr=3e-3,
+        std_lr=_STD_LR, refresh_norms=refresh, **_beta(model),
+    )  # fmt: skip
+
+
+def _beta(model: nn.Module) -> dict[str, Any]:
+    """The KL's weight with which the training ended; nothing if it had none."""
+    beta = describe(model).beta
+    return {} if beta is None else {"beta": beta}
+
+
+def can_share(model: nn.Module) -> bool:
+    """Whether its weights may share a codebook: it is one network of weights with stds."""
+    is_plain = not isinstance(model, Ensemble) and not describe(model).keeps_dropout
+    return is_plain and _is_random(model)
+
+
+def density_of(model: nn.Module) -> float:
+    """The share of the weights that are there; vectors, which are never pruned, left out."""
+    found = [q for _, q in named_posteriors(model) if len(q.shape) > 1]
+    return sum(q.num_active for q in found) / max(1, sum(q.shape.numel() for q in found))
+
+
+def tolerances_of(model: nn.Module) -> tuple[float, ...]:
+    """To what its files may be stored: weights without stds are the same at every tolerance."""
+    return TOLERANCES if _is_random(model) else (FINE,)
+
+
+def _pruned(
+    model: nn.Module, density: float, most: int | None = None, example: Inputs | None = None
+) -> nn.Module:
+    model = copy.deepcopy(model)
+    unshare_(model)
+    by = "snr" if _is_random(model) else "magnitude"
+    limit = {} if most is None else {"max_multiplications": most, "example": example}
+    return prune_(model, density, by=by, **limit)
+
+
+def _is_random(model: nn.Module) -> bool:
+    return any(q.is_random for _, q in named_posteriors(model))
+
+
+def _has_inclusion_variables(model: nn.Module) -> bool:
+    return any(True for _, q in named_posteriors(model) for _ in q.inclusion_parameters())
+
+
+def _trained_for(epochs: int) -> tuple[str, ...]:
+    words = "an epoch" if epochs == 1 else f"{epochs} epochs"
+    return (f"trained for {words}",) if epochs else ()
+
+
+def _seconds(rung: Rung, example: Inputs) -> float:
+    """The median of a pass of the mean network over one example."""
+    for backend in ("engine", "torch"):
+        try:
+            predict(rung.model, example, estimator="mean", single=False, backend=backend)
+        except PocketBayesError:
+            continue  # it is not installed, or does not know the network
+        spent, end = list[float](), time.perf_counter() + _SECONDS
+        while len(spent) < 3 or time.perf_counter() < end:
+            begin = time.perf_counter()
+            predict(rung.model, example, estimator="mean", single=False, backend=backend)
+            spent.append(time.perf_counter() - begin)
+        return sorted(spent)[len(spent) // 2]
+    return math.nan

@@ -1,0 +1,294 @@
+"""`compress`: a trained model made to fit a size, a cost or a quality, by validation data."""
+
+import copy
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pocketbayes.codec import as_stored, write_atomically
+from pocketbayes.compression.chain import (
+    TOLERANCES,
+    Candidate,
+    Chain,
+    Rung,
+    Settings,
+    can_share,
+    tolerances_of,
+)
+from pocketbayes.compression.choosing import (
+    Limits,
+    best_of,
+    is_within,
+    path_between,
+    unreachable,
+)
+from pocketbayes.compression.heads import head_bytes_for, with_head
+from pocketbayes.errors import PocketBayesError, require_count, require_number
+from pocketbayes.layers import (
+    Inputs,
+    describe,
+    first_parameter,
+    mapped,
+    moved,
+    require_module,
+    set_head,
+)
+from pocketbayes.methods import Method
+from pocketbayes.prediction import float_dtype, unpack
+
+_MOST_RUNGS = 12
+_COLUMNS = ("bytes", "multiplications", "ms", "NLL", "score", "what was done")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Compression:
+    """What `compress` found; prints as a table.
+
+    Attributes:
+        model: the chosen model, as its file gives it back, with its one-pass head.
+        before: the model as it was.
+        front: all candidates, in the order in which they were made.
+        chosen: the best that keeps to the limits, by draws.
+        one_pass: the same with a head, measured by one pass; None: it has none.
+        bytes: of the file that `save` writes.
+    """
+
+    model: nn.Module
+    before: Candidate
+    front: list[Candidate]
+    chosen: Candidate
+    one_pass: Candidate | None
+    file: bytes
+
+    @property
+    def bytes(self) -> int:
+        """Of the file."""
+        return len(self.file)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Writes the file that was measured; returns its bytes."""
+        write_atomically(Path(path), lambda out: out.write(self.file))
+        return self.bytes
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The candidates as plain values, the smallest first."""
+        return [
+            {
+                "what": c.what, "bytes": c.bytes, "multiplications": c.multiplications,
+                "milliseconds": c.milliseconds, "density": c.density, "tolerance": c.tolerance,
+                "epochs": c.rung.epochs, "chosen": c is self.chosen,
+            } | c.record.to_dict()
+            for c in sorted(self.front, key=lambda c: c.bytes)
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        table = [_COLUMNS, *(_cells(c) for c in sorted(self.front, key=lambda c: c.bytes))]
+        widths = [max(len(row[k]) for row in table) for k in range(len(_COLUMNS) - 1)]
+        chosen = _cells(self.chosen)
+        return "\n".join(
+            ("> " if row == chosen else "  ")
+            + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+            + f"  {row[-1]}"
+            for row in table
+        )
+
+
+def compress(
+    model: nn.Module,
+    train_loader: Iterable[Any],
+    val_loader: Iterable[Any],
+    *,
+    target_bytes: int | None = None,
+    max_multiplications: int | None = None,
+    max_drop: float | None = None,
+    one_pass: bool = True,
+    epochs: int | None = None,
+    method: Method | None = None,
+    components: int = 256,
+    num_samples: int = 30,
+    seed: int = 0,
+    likelihood: str | None = None,
+    progress: bool = True,
+    **fit_options: Any,
+) -> Compression:
+    """Makes a trained model small: sparse, coarsely stored or shared, and quick by one pass.
+
+    The model is pruned by signal-to-noise ratio, at most by half at a time, and trained on after
+    each step; classifiers learn from the given model, too (`with_teacher`). Every network on the
+    way is stored at several tolerances; each file is loaded, and measured on the validation data.
+    For a size in bytes, weights that share a codebook compete with it. The given model stays as it
+    is.
+
+    Args:
+        model: a trained Bayesian model, or an ensemble, which is pruned and not trained.
+        train_loader: training data, as `fit` takes it, with its augmentation.
+        val_loader: data that was held back, which chooses; never the test set.
+        target_bytes: most bytes of the whole file, head included. The least NLL that fits wins.
+        max_multiplications: most multiplications of a pass over one example, zeros left out; early
+            layers, whose weights are used at many positions, then get fewer.
+        max_drop: most accuracy to lose, .01 being a point; of values, the share by which the RMSE
+            may rise. Without a limit above, the smallest such file wins. None: no bound or, if
+            nothing else is said, 0.005.
+        one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
+            left out where it is half of the file or its NLL is clearly worse than that of draws.
+        epochs: of training after each pruning; None: a quarter of those that the model was trained
+            for, or 10. 0 trains nothing.
+        method: trains on after pruning; None: `MeanField` with the beta of the model.
+        components: entries of a shared codebook, at most.
+        num_samples: draws per prediction.
+        seed: of training and draws.
+        likelihood: of a model that `fit` has not trained.
+        progress: print each candidate on stderr.
+        fit_options: more for `fit`: `device`, `precision`, `compile`.
+
+    Raises:
+        PocketBayesError: nothing keeps to the limits; it names the smallest file that was made.
+
+    Example:
+        >>> small = compress(model, train_loader, val_loader, target_bytes=200_000)
+        >>> print(small)
+        >>> small.save("small.pocket")
+    """
+    limits = Limits.checked(target_bytes, max_multiplications, max_drop)
+    _require_options(model, epochs, components, num_samples, seed)
+    known = likelihood or describe(model).likelihood or "categorical"
+    fit_options = {"progress": progress and sys.stderr.isatty()} | fit_options
+    settings = Settings(method, epochs, components, num_samples, seed, known, fit_options)
+    with tempfile.TemporaryDirectory() as folder:
+        batches = list(val_loader)
+        plain = copy.deepcopy(model)
+        set_head(plain, None)
+        chain = Chain(plain, train_loader, batches, _example(model, batches), Path(folder),
+                      settings)  # fmt: skip
+        reserve = head_bytes_for(chain, limits.bytes) if one_pass else 0
+        return _compressed(replace(chain, head_bytes=reserve), limits, _teller(progress))
+
+
+def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
+    """All candidates, the best, and that with its head; again without one if that did not fit."""
+    begin = chain.begun()
+    before = chain.candidate(begin, TOLERANCES[0])
+    front = _front(chain, begin, before, limits, say)
+    number = best_of([c.quality() for c in front], before.quality(), limits)
+    if number is None and chain.head_bytes:
+        say("with a one-pass head nothing fits: again without one")
+        return _compressed(replace(chain, head_bytes=0), limits, say)
+    if number is None:
+        raise unreachable(limits, min(c.quality() for c in front))
+    chosen = front[number]
+    stored, _ = as_stored(chosen.rung.model, tolerance=chosen.tolerance)
+    file, headed = chosen.path.read_bytes(), None
+    if chain.head_bytes:
+        found = with_head(chain, chosen, stored, limits.bytes)
+        if found is None:
+            say("the one-pass head is left out: by draws the model is better, or only so it fits")
+        else:
+            stored, headed = found
+            file = headed.path.read_bytes()
+            say(_line(headed))
+    stored = stored.to(first_parameter(chain.model).device)
+    return Compression(stored, before, front, chosen, headed, file)
+
+
+def _front(
+    chain: Chain, begin: Rung, before: Candidate, limits: Limits, say: Say
+) -> list[Candidate]:
+    """Candidates: of the model as it is, of sparser ones, and of one with a codebook."""
+    found = list[Candidate]()
+
+    def add(rung: Rung) -> bool:
+        """Stores the network at all tolerances; whether one of the files is within the limits."""
+        made = [before] if rung is begin else []
+        made += [chain.candidate(rung, t) for t in tolerances_of(rung.model) if t not in
+                 [c.tolerance for c in made]]  # fmt: skip
+        found.extend(made)
+        for candidate in made:
+            say(_line(candidate))
+        return any(is_within(c.quality(), before.quality(), limits) for c in made)
+
+    is_there = add(begin)
+    if limits.bytes is None and limits.multiplications is None:
+        _down_to_quality(chain, begin, add)
+    elif not is_there:
+        last = _down_to_limits(chain, begin, limits, add)
+        if limits.bytes is not None and can_share(chain.model):
+            shared = chain.shared(last, limits.bytes)
+            if shared is not None:
+                add(shared)
+    return found
+
+
+def _down_to_quality(chain: Chain, begin: Rung, add: Callable[[Rung], bool]) -> None:
+    """Halves the density until the quality is lost, and tries once in between."""
+    good = begin
+    for _ in range(_MOST_RUNGS):
+        rung = chain.sparser(good, good.density / 2)
+        if not add(rung):
+            add(chain.sparser(good, good.density / 2**0.5))
+            return
+        good = rung
+
+
+def _down_to_limits(
+    chain: Chain, begin: Rung, limits: Limits, add: Callable[[Rung], bool]
+) -> Rung:
+    """Prunes step by step to what fits; returns the network before the last step."""
+    end, cost = begin.density, begin.multiplications or 0
+    if limits.bytes is not None:
+        end = chain.density_for(begin, limits.bytes)
+    most = min(limits.multiplications or cost, cost)
+    if limits.bytes is None:
+        end *= most / cost
+    path = path_between(begin.density, end) if chain.epochs() else [end]
+    rung = last = begin
+    for number, density in enumerate(path, 1):
+        bound = round(cost * (most / cost) ** (number / len(path))) if most < cost else None
+        last, rung = rung, chain.sparser(rung, density, bound)
+        fits = add(rung)
+    for _ in range(3):  # training moved its bytes
+        if fits or limits.bytes is None:
+            break
+        rung = chain.sparser(rung, 0.95 * rung.density, bound)
+        fits = add(rung)
+    return last
+
+
+def _require_options(model: Any, epochs: Any, components: Any, num_samples: Any, seed: Any) -> None:
+    require_module(model)
+    if epochs is not None:
+        require_count(epochs, "epochs", least=0)
+    require_count(components, "components", least=2)
+    require_count(num_samples, "num_samples")
+    require_count(seed, "seed", least=0)
+
+
+def _example(model: nn.Module, batches: list[Any]) -> Inputs:
+    """The first example of the validation data, on the model's device."""
+    if not batches:
+        raise PocketBayesError("val_loader is empty, and it is what chooses: hold data back")
+    x, _ = unpack(batches[0], "val_loader", float_dtype(model))
+    return moved(mapped(lambda part: part[:1], x), first_parameter(model).device)
+
+
+def _teller(progress: bool) -> Say:
+    return lambda text: print(text, file=sys.stderr, flush=True) if progress else None
+
+
+def _line(candidate: Candidate) -> str:
+    size, _, _, nll, score, what = _cells(candidate)
+    return f"  {what}: {size} bytes, nll {nll}, {score}"
+
+
+def _cells(c: Candidate) -> tuple[str, ...]:
+    r = c.record
+    score = f"rmse {r.rmse:.4g}" if r.accuracy is None else f"accuracy {100 * r.accuracy:.2f}%"
+    cost = "" if c.multiplications is None else f"{c.multiplications:,}"
+    time = "" if c.milliseconds is None else f"{c.milliseconds:.3g}"
+    return f"{c.bytes:,}", cost, time, f"{r.nll:.4g}", score, c.what

@@ -1,0 +1,54 @@
+"""Room for a one-pass head in a file that must fit, and the head itself."""
+
+import copy
+import warnings
+from dataclasses import replace
+
+from torch import nn
+
+from pocketbayes.codec import as_stored
+from pocketbayes.compression.chain import COARSE, Candidate, Chain
+from pocketbayes.distillation import distill_
+from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import Ensemble, has_random_weights
+
+_MOST = 0.5  # of a file may be its head
+_SPARE = 64, 1 / 32  # bytes, and share of a head, by which another one may be longer in a file
+_WORSE = 0.01  # nats by which one pass may be worse than draws
+
+
+def head_bytes_for(chain: Chain, target: int | None) -> int:
+    """Bytes to leave for a head; 0: the model can have none, or it would fill half of the file."""
+    if isinstance(chain.model, Ensemble) or not has_random_weights(chain.model):
+        return 0
+    model = copy.deepcopy(chain.model)
+    without = chain.size_of(model, COARSE)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a lesson of one batch: its size is what counts
+            distill_(model, chain.validation[:1], 1, num_samples=2, seed=chain.settings.seed,
+                     likelihood=chain.settings.likelihood)  # fmt: skip
+    except PocketBayesError:
+        return 0
+    taken = chain.size_of(model, COARSE) - without
+    spare = _SPARE[0] + round(_SPARE[1] * taken)
+    return 0 if target is not None and taken + spare > _MOST * target else taken + spare
+
+
+def with_head(
+    chain: Chain, chosen: Candidate, stored: nn.Module, target: int | None
+) -> tuple[nn.Module, Candidate] | None:
+    """The chosen network with a head that was taught by its own draws, if that fits and is good."""
+    model = stored.to(next(chain.model.parameters()).device)
+    model = distill_(
+        copy.deepcopy(model), chain.train, seed=chain.settings.seed,
+        likelihood=chain.settings.likelihood,
+    )  # fmt: skip
+    path = chosen.path.with_name("one_pass.pocket")
+    found, size = as_stored(model, path=path, tolerance=chosen.tolerance)
+    record = chain.measured(found)
+    is_worse = not record.nll <= chosen.record.nll + _WORSE
+    if is_worse or (target is not None and size > target):
+        return None
+    what = f"{chosen.what}, by one pass"
+    return found, replace(chosen, what=what, bytes=size, record=record, path=path)
