@@ -1,6 +1,11 @@
 """A trained model made smaller: pruning, quantisation, the search for a size."""
 
-from pocketbayes.compression.counting import SharingSummary, sharing_summary
+from pocketbayes.compression.counting import (
+    Multiplications,
+    SharingSummary,
+    multiplications,
+    sharing_summary,
+)
 from pocketbayes.compression.pruning import prune_
 from pocketbayes.compression.quantization import Quantization, quantize_
 from pocketbayes.compression.search import (
@@ -15,6 +20,7 @@ from pocketbayes.compression.search import (
 )
 
 __all__ = [
+    "Multiplications",
     "Quantization",
     "Recipe",
     "Score",
@@ -22,6 +28,7 @@ __all__ = [
     "Sized",
     "Traits",
     "best_fitting",
+    "multiplications",
     "prune_",
     "quantize_",
     "ranked_scores",
