@@ -34,6 +34,7 @@ _HOME = {
     "Laplace": "methods",
     "MCDropout": "methods",
     "MeanField": "methods",
+    "Multiplications": "compression",
     "PocketBayesError": "errors",
     "ProgramError": "errors",
     "Prediction": "prediction",
@@ -62,6 +63,7 @@ _HOME = {
     "kl": "likelihoods",
     "load": "codec",
     "loss": "training",
+    "multiplications": "compression",
     "named_posteriors": "layers",
     "predict": "prediction",
     "prune_": "compression",
@@ -83,8 +85,10 @@ __all__ = [*_HOME, "__version__"]
 if TYPE_CHECKING:
     from pocketbayes.codec import FileSummary, inspect, load, save
     from pocketbayes.compression import (
+        Multiplications,
         Quantization,
         SharingSummary,
+        multiplications,
         prune_,
         quantize_,
         sharing_summary,

@@ -2,7 +2,6 @@
 
 import copy
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +119,8 @@ def save(
         pieces, file = packed(description | made.description, made.sections, program)
         contents = Contents(file, made.specs, made.parts)
         header = header_of(contents)
-        portable = portable_in(contents, header, {n: q.shape for n, q in posteriors.items()})
-        summary = summary_of(contents, header, tally, portable and portable.facts())
+        portable = portable_in(contents, header, tally.shapes)
+        summary = summary_of(contents, header, tally, portable and portable.facts(tally.active))
         write_container(Path(path), pieces)
     return summary
 
@@ -190,21 +189,12 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        shapes: dict[str, torch.Size] = {}
-        passing = _noting_shapes(posteriors_in(contents, header), shapes)
+        passing = posteriors_in(contents, header)
         tally = tally_of(passing, header.posteriors, header.model.decay_std)
         for name in header.state:
             contents.take(f"state/{name}")
-        portable = portable_in(contents, header, shapes)
-        return summary_of(contents, header, tally, portable and portable.facts())
-
-
-def _noting_shapes(
-    posteriors: Iterable[tuple[str, Posterior]], shapes: dict[str, torch.Size]
-) -> Iterator[tuple[str, Posterior]]:
-    for name, posterior in posteriors:
-        shapes[name] = posterior.shape
-        yield name, posterior
+        portable = portable_in(contents, header, tally.shapes)
+        return summary_of(contents, header, tally, portable and portable.facts(tally.active))
 
 
 def described(path: str | os.PathLike[str]) -> Description:

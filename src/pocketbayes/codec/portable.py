@@ -1,5 +1,6 @@
 """The section `program` of a file: written by tracing, checked when read, never copied."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from pocketbayes.programs import (
     decoded,
     encoded,
     planned,
+    positions_of,
     shape_of,
     weight_names,
 )
@@ -26,20 +28,32 @@ _KEY = "_pocketbayes_inputs"
 
 
 class Portable(NamedTuple):
-    """A program that fits its file, with shapes and work, and its bytes there."""
+    """A program that fits its file, with shapes and work, and its bytes there.
+
+    Attributes:
+        uses: of each weight matrix of the file, how often one example uses it, and its size.
+    """
 
     program: Program
     plan: Plan
     bytes: int
+    uses: Mapping[str, tuple[int, int]]
 
-    def facts(self) -> dict[str, Any]:
-        """As plain values."""
+    def facts(self, active: Mapping[str, int]) -> dict[str, Any]:
+        """As plain values, with so many weights of each posterior being there."""
+        uses = self.uses.items()
         return {
             "operations": len(self.program.operations),
             "bytes": self.bytes,
             "inputs": [list(given.shape) for given in self.program.inputs],
             "output": list(self.plan.shapes[self.program.output.number]),
             "products": self.plan.work,
+            "multiplications": {
+                "dense": sum(positions * size for _, (positions, size) in uses),
+                "sparse": sum(
+                    positions * active.get(name, size) for name, (positions, size) in uses
+                ),
+            },
         }
 
 
@@ -80,15 +94,20 @@ def portable_in(
     shapes = {name: tuple(shape) for name, shape in posteriors.items()}
     shapes |= {name: file.specs[f"state/{name}"].shape for name in header.state}
     names = weight_names(header.posteriors, header.state, header.members)
-    first = "members.0." if header.members > 1 else ""
+    prefixes = [f"members.{k}." if header.members > 1 else "" for k in range(header.members)]
     try:
         program = decoded(data)
-        weights = [shapes[first + name] for name in names]
+        weights = [shapes[prefixes[0] + name] for name in names]
         plan = planned(program, weights)
         _require_places(program, plan, weights, header)
     except FormatError as error:
         raise FormatError(f"section program: {error}") from error
-    return Portable(program, plan, len(data))
+    uses = {
+        prefix + names[number]: (positions, math.prod(weights[number]))
+        for prefix in prefixes
+        for number, positions in positions_of(program, plan.shapes, weights).items()
+    }
+    return Portable(program, plan, len(data), uses)
 
 
 def _require_places(

@@ -65,7 +65,8 @@ class FileSummary:
         one_pass: what `distill_` taught: where the head reads, and how many draws it learned from.
         moments_factor: what `calibrate_moments_` found.
         program: the network as a portable program, which `save(..., example=x)` writes: its
-            operations, bytes, shapes of inputs and output, and products for one example.
+            operations, bytes, shapes of inputs and output, products for one example, and its
+            multiplications by weights, "dense" and "sparse" (without those that are not there).
         sections: the stored arrays.
     """
 
@@ -122,6 +123,7 @@ class FileSummary:
             ("weights", ", ".join(f"{n:,} {family}" for family, n in self.families.items())),
             ("active weights", f"{self.active_weights:,} of {self.weights:,}"),
             ("program", _program_in_words(self.program)),
+            ("multiplications", _multiplications_in_words(self.program)),
             ("bytes", f"{self.bytes:,}"),
             ("bits per weight", f"{self.bits_per_weight:.2f}"),
             (
@@ -171,10 +173,18 @@ class FileSummary:
 
 
 class Tally(NamedTuple):
-    """Number of weights by family, how many of them are there, and nats from prior to posterior."""
+    """What posteriors hold.
+
+    Attributes:
+        families: number of weights by family.
+        shapes: of the tensors, by name.
+        active: how many of their weights are there, by name.
+        kl: nats from prior to posterior.
+    """
 
     families: Counter[str]
-    active: int
+    shapes: dict[str, torch.Size]
+    active: dict[str, int]
     kl: float
 
 
@@ -184,18 +194,17 @@ def tally_of(
     decay_std: float | None = None,
 ) -> Tally:
     """Counts posteriors of these families, which it takes one by one."""
-    weights, active = Counter[str](), 0
+    weights, shapes, active = Counter[str](), dict[str, torch.Size](), dict[str, int]()
 
     def passing() -> Iterator[Posterior]:
-        nonlocal active
         for name, posterior in posteriors:
             weights[families[name]] += posterior.shape.numel()
-            active += posterior.num_active
+            shapes[name], active[name] = posterior.shape, posterior.num_active
             yield posterior
 
     with torch.no_grad():
         divergence = float(total_kl(passing(), decay_std))
-    return Tally(weights, active, divergence)
+    return Tally(weights, shapes, active, divergence)
 
 
 def _program_in_words(program: Mapping[str, Any] | None) -> str:
@@ -204,6 +213,13 @@ def _program_in_words(program: Mapping[str, Any] | None) -> str:
     shapes = " and ".join("x".join(map(str, shape)) or "1" for shape in program["inputs"])
     size = f"{program['operations']:,} operations, {program['bytes']:,} bytes"
     return f"{size}, for inputs of {shapes}"
+
+
+def _multiplications_in_words(program: Mapping[str, Any] | None) -> str:
+    if program is None:
+        return "-"
+    dense, sparse = (program["multiplications"][kind] for kind in ("dense", "sparse"))
+    return f"{sparse:,} of {dense:,} by weights, in one pass"
 
 
 def summary_of(
@@ -225,7 +241,7 @@ def summary_of(
         preprocess=model.get("preprocess"),
         families=dict(tally.families),
         weights=weights,
-        active_weights=tally.active,
+        active_weights=sum(tally.active.values()),
         bits_per_weight=8 * file.file.size / max(1, weights),
         ratio_to_fp32=4 * weights / file.file.size,
         ratio_to_posterior=8 * weights / file.file.size,

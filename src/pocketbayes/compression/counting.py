@@ -1,4 +1,4 @@
-"""How many numbers a model with shared weights holds: as its paper counts, and all of them."""
+"""What a model consists of and takes: numbers that shared weights hold, multiplications."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import named_posteriors
+from pocketbayes.layers import Inputs, named_posteriors, require_module, uses_of_weights
 from pocketbayes.posteriors import Shared
 from pocketbayes.sharing import ENTRY_BITS, coded_bits, outlier_bits
 
@@ -70,6 +70,51 @@ def sharing_summary(model: nn.Module) -> SharingSummary:
         stored_scalars=2 * outliers + blends + 2 * components,
         index_bytes=sum(q.label.numel() * q.label.element_size() for q in shared),
         coded_bytes=round(bits / 8),
+    )
+
+
+@dataclass(frozen=True)
+class Multiplications:
+    """Multiplications by weights in one pass over one example; prints in words.
+
+    Attributes:
+        dense: with all weights, as if none were 0.
+        sparse: with those that are there: what a device takes that skips the others.
+    """
+
+    dense: int
+    sparse: int
+
+    @property
+    def ratio(self) -> float:
+        """Sparse over dense."""
+        return self.sparse / self.dense if self.dense else 1.0
+
+    def __str__(self) -> str:
+        return f"{self.dense:,} dense, {self.sparse:,} without zeros ({self.ratio:.1%})"
+
+
+def multiplications(model: nn.Module, example: Inputs) -> Multiplications:
+    """Multiplications of an activation by a weight in one pass; of several draws, each takes these.
+
+    A weight counts once per row, output pixel or token that its layer applies it to: size times
+    positions, summed over linear layers, convolutions, attention and recurrent layers. Norms,
+    activations and attention's products of activations do not count, nor what draws cost. An
+    ensemble counts all its members.
+
+    Args:
+        model: a network, converted or not; it is run once, without gradients.
+        example: a batch of inputs as the model sees them, x[:1] for instance: a tensor, or several
+            in a tuple or, by name, in a dict.
+
+    Example:
+        >>> print(multiplications(model, x[:1]))
+    """
+    require_module(model)
+    uses = uses_of_weights(model, example)
+    return Multiplications(
+        dense=round(sum(use.positions * use.size for use in uses)),
+        sparse=round(sum(use.positions * use.active for use in uses)),
     )
 
 

@@ -93,6 +93,7 @@ from pocketbayes.layers.reading import (
     output_rows,
 )
 from pocketbayes.layers.selection import library_type
+from pocketbayes.layers.uses import uses_of_weights
 from pocketbayes.layers.walking import (
     first_parameter,
     has_posteriors,
@@ -191,5 +192,6 @@ __all__ = [
     "unwrapped",
     "update_description",
     "usable_head",
+    "uses_of_weights",
     "without_onednn",
 ]

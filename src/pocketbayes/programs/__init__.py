@@ -1,7 +1,7 @@
 """A network as a small program: bytes, shapes, and a reference that runs it. Free of torch."""
 
 from pocketbayes.programs.bytecode import LONGEST, decoded, encoded
-from pocketbayes.programs.checking import Plan, channels_of, planned, shape_of
+from pocketbayes.programs.checking import Plan, channels_of, planned, positions_of, shape_of
 from pocketbayes.programs.interpreter import run
 from pocketbayes.programs.program import (
     FIRST,
@@ -36,6 +36,7 @@ __all__ = [
     "decoded",
     "encoded",
     "planned",
+    "positions_of",
     "run",
     "shape_of",
     "weight_names",

@@ -1,6 +1,7 @@
 """Whether a program can be run: shapes that fit, and bounds on memory and work."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from pocketbayes.programs.shapes import MOST_NUMBERS, SHAPES, Shape
 
 MOST_AXES = 8
 MOST_IN_ALL, MOST_WORK = 1 << 31, 1 << 42
+_OF_MATRICES = ("linear", "conv", "lstm", "gru")  # their weights come behind what goes in
 
 
 class Plan(NamedTuple):
@@ -36,6 +38,20 @@ def planned(program: Program, weights: Sequence[Shape]) -> Plan:
         if not shape_of(place.operand, shapes, weights):
             raise FormatError("a place has no axis of channels")
     return Plan(tuple(shapes), work)
+
+
+def positions_of(
+    program: Program, shapes: Sequence[Shape], weights: Sequence[Shape]
+) -> Counter[int]:
+    """How often one example multiplies each number of a weight matrix, by the weight's number."""
+    found = Counter[int]()
+    for operation, shape in zip(program.operations, shapes[len(program.inputs) :], strict=True):
+        if operation.name in _OF_MATRICES:
+            channels = shape[0] if operation.name == "conv" else shape[-1]
+            for weight in operation.fields[1:]:
+                if isinstance(weight, Weight) and len(weights[weight.number]) > 1:
+                    found[weight.number] += math.prod(shape) // channels
+    return found
 
 
 def channels_of(shape: Shape, channels: int) -> int:
