@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "training": "codec layers likelihoods methods posteriors prediction",
     "deploy": "codec layers likelihoods moments posteriors prediction programs tracing",
     "estimators": "codec layers likelihoods methods models posteriors prediction training",
-    "compression": "layers posteriors prediction sharing sparsity",
+    "compression": "codec distillation layers likelihoods methods posteriors prediction sharing "
+    "sparsity training",
     "report": "codec data layers methods posteriors prediction",
     "commands": "codec compression data deploy distillation layers likelihoods methods models "
     "prediction report training",

@@ -22,6 +22,7 @@ _HOME = {
     "BayesClassifier": "estimators",
     "BayesRegressor": "estimators",
     "ClassPrediction": "prediction",
+    "Compression": "compression",
     "ConversionError": "errors",
     "DataError": "errors",
     "DeepEnsemble": "methods",
@@ -52,6 +53,7 @@ _HOME = {
     "audit": "layers",
     "bayesianize_": "layers",
     "calibrate_moments_": "prediction",
+    "compress": "compression",
     "conformal": "prediction",
     "distill_": "distillation",
     "evaluate": "prediction",
@@ -85,9 +87,11 @@ __all__ = [*_HOME, "__version__"]
 if TYPE_CHECKING:
     from pocketbayes.codec import FileSummary, inspect, load, save
     from pocketbayes.compression import (
+        Compression,
         Multiplications,
         Quantization,
         SharingSummary,
+        compress,
         multiplications,
         prune_,
         quantize_,

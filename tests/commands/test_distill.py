@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from pocketbayes.compression.search import Recipe
 
 import pocketbayes as pb
 from pocketbayes import cli
@@ -22,7 +23,6 @@ from pocketbayes.commands.flags import options_in
 from pocketbayes.commands.planning import train_flags
 from pocketbayes.commands.predict import PredictOptions
 from pocketbayes.commands.report import report_flags
-from pocketbayes.compression.search import Recipe
 from pocketbayes.data import open_dataset
 from pocketbayes.distillation import teaching
 from pocketbayes.layers import head_of, set_head

@@ -23,9 +23,7 @@ from pocketbayes.layers import (
 )
 
 
-def as_stored(
-    model: nn.Module, path: Path | None = None, **options: Any
-) -> tuple[nn.Module, int]:
+def as_stored(model: nn.Module, path: Path | None = None, **options: Any) -> tuple[nn.Module, int]:
     """A copy of the model as its file, written with these options, would give it; and its bytes.
 
     Unlike `load` it needs no plain network. The file stays, if there is a path for it.

@@ -185,9 +185,7 @@ def _say_end(out: Path, options: CompressOptions, is_ensemble: bool, found: Comp
     rose = found.chosen.record.nll - found.before.record.nll
     if rose > _MUCH_WORSE:
         helps = "a larger --target-bytes" + ("" if is_ensemble else " or more --epochs")
-        _say(
-            f"note: the negative log-likelihood rose by {rose:.2g} nats; {helps} would keep more"
-        )
+        _say(f"note: the negative log-likelihood rose by {rose:.2g} nats; {helps} would keep more")
     network = f" --model {options.model}" if options.model else ""
     _say(f"wrote {out}; for the test set: pocketbayes evaluate {out}{network}")
 

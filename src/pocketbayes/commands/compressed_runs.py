@@ -29,7 +29,7 @@ def compression_report(
     """Before and after by draws, and after by one pass; all of the validation part."""
     by_draws = estimator_of(known.model) if found.one_pass else None
     file = (known.run / MODEL).stat().st_size
-    report = {
+    report: dict[str, Any] = {
         "run": str(out),
         "parent": str(known.run),
         "target_bytes": target,

@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, named_posteriors
 from pocketbayes.likelihoods import likelihood_of
 from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing, unshare_
+from pocketbayes.posteriors import Gaussian, Sparse, SpikeSlab
 from pocketbayes.prediction import Record, evaluate, predict
 from pocketbayes.training import fit, refresh_noise_, refresh_norms_, with_teacher
 
@@ -27,8 +28,19 @@ TOLERANCES = (FINE, 0.1, COARSE, COARSEST)
 _STD_LR = 1e-2
 _LEAST_DENSITY = 1e-4
 _COARSEST_SHARING, _FINEST_SHARING = -math.log(1e6), -math.log(1e-5)
-_EPOCHS, _LEAST_EPOCHS, _PART = 10, 5, 4  # of a training whose length is not known; a quarter
+_EPOCHS, _LEAST_STEPS, _PART = 40, 500, 4  # of a training of unknown length; a quarter is enough
+_SPARE = 0.98
 _SECONDS = 0.2  # for the time of a pass
+
+
+class Unreachable(PocketBayesError):
+    """No file gets as small as that."""
+
+    def __init__(self, target: int, smallest: int) -> None:
+        super().__init__(
+            f"no way was found to {target:,} bytes: the smallest file was {smallest:,}; ask for "
+            "more, or train a smaller network"
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class Rung:
     words: tuple[str, ...] = ()
     epochs: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
-    entries: int | None = None  # of its codebook
+    entries: int | None = None  # of its codebook, at most
     multiplications: int | None = None
     milliseconds: float | None = None
 
@@ -142,7 +154,7 @@ class Chain:
         """The density at which the pruned network, stored coarsely, just fits.
 
         Raises:
-            PocketBayesError: no density does.
+            Unreachable: no density does.
         """
 
         def size_at(density: float) -> int:
@@ -150,13 +162,11 @@ class Chain:
 
         least = min(_LEAST_DENSITY, rung.density)
         slope = self.size_of(rung.model, COARSE) / rung.density
-        found = searched(size_at, target, rung.density / 2, slope, (least, rung.density))
-        best = best_fitting(found, target)
+        aim = round(_SPARE * target)  # training moves the bytes a little
+        found = searched(size_at, aim, rung.density / 2, slope, (least, rung.density))
+        best = best_fitting(found, aim) or best_fitting(found, target)
         if best is None:
-            raise PocketBayesError(
-                f"no way was found to {target:,} bytes: the smallest file was "
-                f"{min(size for _, size in found):,}; ask for more, or train a smaller network"
-            )
+            raise Unreachable(target, min(size for _, size in found) - self.head_bytes)
         return best.value
 
     def sparser(self, rung: Rung, density: float, most: int | None = None) -> Rung:
@@ -165,33 +175,36 @@ class Chain:
         done = Rung(model, density_of(model), (f"pruned to {100 * density:.3g}%",))
         return self.costed(self._tuned(done))
 
-    def shared(self, rung: Rung, target: int) -> Rung | None:
-        """The network with one codebook that just fits, trained on; None: none fits."""
+    def fineness_for(self, rung: Rung, target: int) -> float | None:
+        """The fineness of sharing at which the file just fits; None: none does."""
 
         def size_at(fineness: float) -> int:
             model = copy.deepcopy(rung.model)
             self._fit(model, self._sharing(fineness, refresh=False), 0)
-            return self.size_of(model, COARSE)
+            return self.size_of(model, FINE)
 
         active = sum(q.num_active for _, q in named_posteriors(rung.model))
         bounds = _COARSEST_SHARING, _FINEST_SHARING
         best = best_fitting(searched(size_at, target, 0.0, active / 8, bounds), target)
-        if best is None:
-            return None
-        epochs, model = self.epochs(), copy.deepcopy(rung.model)
-        history = self._fit(model, self._sharing(best.value, refresh=True), epochs)
-        words = *rung.words[:1], "shared", *_trained_for(epochs)
+        return None if best is None else best.value
+
+    def shared(self, rung: Rung, fineness: float, epochs: int) -> Rung:
+        """The network with one codebook for all weights."""
+        model = copy.deepcopy(rung.model)
+        history = self._fit(model, self._sharing(fineness, refresh=True), epochs)
+        words = (*rung.words, "shared", *_trained_for(epochs))
         return replace(rung, model=model, words=words, epochs=epochs, history=history,
                        entries=self.settings.components)  # fmt: skip
 
     def epochs(self) -> int:
-        """Of each training: as said, or a quarter of what the model was trained for."""
+        """Of each training: as said, or a quarter of the model's, and of at least 500 steps."""
         if isinstance(self.model, Ensemble):
             return 0
         if self.settings.epochs is not None:
             return self.settings.epochs
-        known = (describe(self.model).training or {}).get("epochs", _PART * _EPOCHS)
-        return max(_LEAST_EPOCHS, round(known / _PART))
+        known = (describe(self.model).training or {}).get("epochs", _EPOCHS)
+        batches: int = len(self.train) if isinstance(self.train, Sized) else _LEAST_STEPS
+        return max(math.ceil(int(known) / _PART), math.ceil(_LEAST_STEPS / max(1, batches)))
 
     def _tuned(self, rung: Rung) -> Rung:
         epochs = self.epochs()
@@ -211,8 +224,10 @@ class Chain:
         s, loader = self.settings, self.train
         if epochs and likelihood_of(model, s.likelihood).name == "categorical":
             loader = with_teacher(loader, self.model)
-        known = {"likelihood": s.likelihood, "seed": s.seed} | s.fit_options
-        return fit(model, loader, method, epochs=epochs, **known).history
+        return fit(
+            model, loader, method, epochs=epochs, likelihood=s.likelihood, seed=s.seed,
+            **s.fit_options,
+        ).history  # fmt: skip
 
     def _sharing(self, fineness: float, refresh: bool) -> Sharing:
         return sharing_method(self.model, self.settings.components, fineness, refresh)
@@ -256,8 +271,9 @@ def density_of(model: nn.Module) -> float:
 
 
 def tolerances_of(model: nn.Module) -> tuple[float, ...]:
-    """To what its files may be stored: weights without stds are the same at every tolerance."""
-    return TOLERANCES if _is_random(model) else (FINE,)
+    """To what its files may be stored: without stds of their own they are the same at all."""
+    own = (Gaussian, Sparse, SpikeSlab)
+    return TOLERANCES if any(isinstance(q, own) for _, q in named_posteriors(model)) else (FINE,)
 
 
 def _pruned(
@@ -266,7 +282,7 @@ def _pruned(
     model = copy.deepcopy(model)
     unshare_(model)
     by = "snr" if _is_random(model) else "magnitude"
-    limit = {} if most is None else {"max_multiplications": most, "example": example}
+    limit: dict[str, Any] = {} if most is None else dict(max_multiplications=most, example=example)
     return prune_(model, density, by=by, **limit)
 
 

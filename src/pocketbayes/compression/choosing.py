@@ -52,9 +52,8 @@ def is_within(found: Quality, before: Quality, limits: Limits) -> bool:
     """Whether a candidate keeps to all limits."""
     if not math.isfinite(found.nll) or found.bytes > (limits.bytes or math.inf):
         return False
-    if found.multiplications is not None:
-        if found.multiplications > (limits.multiplications or math.inf):
-            return False
+    if (found.multiplications or 0) > (limits.multiplications or math.inf):
+        return False
     return limits.drop is None or lost(found, before) <= limits.drop + 1e-9
 
 

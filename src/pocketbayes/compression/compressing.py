@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from torch import nn
 
 from pocketbayes.codec import as_stored, write_atomically
 from pocketbayes.compression.chain import (
+    COARSE,
     TOLERANCES,
     Candidate,
     Chain,
     Rung,
     Settings,
+    Unreachable,
     can_share,
     tolerances_of,
 )
@@ -29,7 +31,7 @@ from pocketbayes.compression.choosing import (
     unreachable,
 )
 from pocketbayes.compression.heads import head_bytes_for, with_head
-from pocketbayes.errors import PocketBayesError, require_count, require_number
+from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.layers import (
     Inputs,
     describe,
@@ -43,6 +45,7 @@ from pocketbayes.methods import Method
 from pocketbayes.prediction import float_dtype, unpack
 
 _MOST_RUNGS = 12
+_FAR = 0.3  # nats that training on may still mend
 _COLUMNS = ("bytes", "multiplications", "ms", "NLL", "score", "what was done")
 Say = Callable[[str], None]
 
@@ -65,7 +68,7 @@ class Compression:
     front: list[Candidate]
     chosen: Candidate
     one_pass: Candidate | None
-    file: bytes
+    file: bytes = field(repr=False)
 
     @property
     def bytes(self) -> int:
@@ -139,7 +142,7 @@ def compress(
         one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
             left out where it is half of the file or its NLL is clearly worse than that of draws.
         epochs: of training after each pruning; None: a quarter of those that the model was trained
-            for, or 10. 0 trains nothing.
+            for, or 10, and at least 500 steps. 0 trains nothing.
         method: trains on after pruning; None: `MeanField` with the beta of the model.
         components: entries of a shared codebook, at most.
         num_samples: draws per prediction.
@@ -175,13 +178,18 @@ def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
     """All candidates, the best, and that with its head; again without one if that did not fit."""
     begin = chain.begun()
     before = chain.candidate(begin, TOLERANCES[0])
-    front = _front(chain, begin, before, limits, say)
+    try:
+        front = _front(chain, begin, before, limits, say)
+    except Unreachable:
+        if not chain.head_bytes:
+            raise
+        front = []
     number = best_of([c.quality() for c in front], before.quality(), limits)
     if number is None and chain.head_bytes:
         say("with a one-pass head nothing fits: again without one")
         return _compressed(replace(chain, head_bytes=0), limits, say)
     if number is None:
-        raise unreachable(limits, min(c.quality() for c in front))
+        raise unreachable(limits, min((c.quality() for c in front), key=lambda q: q.bytes))
     chosen = front[number]
     stored, _ = as_stored(chosen.rung.model, tolerance=chosen.tolerance)
     file, headed = chosen.path.read_bytes(), None
@@ -204,14 +212,15 @@ def _front(
     found = list[Candidate]()
 
     def add(rung: Rung) -> bool:
-        """Stores the network at all tolerances; whether one of the files is within the limits."""
+        """Stores the network at all tolerances; whether one that keeps it well is within limits."""
         made = [before] if rung is begin else []
         made += [chain.candidate(rung, t) for t in tolerances_of(rung.model) if t not in
                  [c.tolerance for c in made]]  # fmt: skip
         found.extend(made)
         for candidate in made:
             say(_line(candidate))
-        return any(is_within(c.quality(), before.quality(), limits) for c in made)
+        kept = [c.quality() for c in made if c.tolerance <= COARSE]
+        return any(is_within(quality, before.quality(), limits) for quality in kept)
 
     is_there = add(begin)
     if limits.bytes is None and limits.multiplications is None:
@@ -219,10 +228,20 @@ def _front(
     elif not is_there:
         last = _down_to_limits(chain, begin, limits, add)
         if limits.bytes is not None and can_share(chain.model):
-            shared = chain.shared(last, limits.bytes)
-            if shared is not None:
-                add(shared)
+            _share(chain, last, limits.bytes, found, add)
     return found
+
+
+def _share(
+    chain: Chain, rung: Rung, target: int, found: list[Candidate], add: Callable[[Rung], bool]
+) -> None:
+    """The network with one codebook, trained on if it is not far behind the others."""
+    fineness, least = chain.fineness_for(rung, target), min(c.record.nll for c in found)
+    if fineness is None:
+        return
+    add(chain.shared(rung, fineness, 0))
+    if chain.epochs() and found[-1].record.nll < least + _FAR:
+        add(chain.shared(rung, fineness, chain.epochs()))
 
 
 def _down_to_quality(chain: Chain, begin: Rung, add: Callable[[Rung], bool]) -> None:
@@ -236,9 +255,7 @@ def _down_to_quality(chain: Chain, begin: Rung, add: Callable[[Rung], bool]) -> 
         good = rung
 
 
-def _down_to_limits(
-    chain: Chain, begin: Rung, limits: Limits, add: Callable[[Rung], bool]
-) -> Rung:
+def _down_to_limits(chain: Chain, begin: Rung, limits: Limits, add: Callable[[Rung], bool]) -> Rung:
     """Prunes step by step to what fits; returns the network before the last step."""
     end, cost = begin.density, begin.multiplications or 0
     if limits.bytes is not None:
@@ -257,6 +274,8 @@ def _down_to_limits(
             break
         rung = chain.sparser(rung, 0.95 * rung.density, bound)
         fits = add(rung)
+    if chain.epochs() and fits:
+        add(chain.sparser(rung, rung.density * 2**-0.5, bound))  # stored finer, it may be better
     return last
 
 

@@ -1,7 +1,6 @@
-"""Sizes, recipes, the search for a size and the choice among candidates, without any model."""
+"""Sizes, the search for one, densities on the way and the choice, without any model."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,23 +8,15 @@ from hypothesis import strategies as st
 
 import pocketbayes as pb
 from pocketbayes.commands.sizes import parsed_size
-from pocketbayes.compression.search import (
-    Recipe,
-    Score,
+from pocketbayes.compression.choosing import (
+    DEFAULT_DROP,
+    Limits,
+    Quality,
     Sized,
-    Traits,
     best_fitting,
-    ranked_scores,
-    recipes_for,
+    best_of,
+    path_between,
     searched,
-)
-
-BAYESIAN = Traits(
-    is_random=True,
-    is_ensemble=False,
-    keeps_dropout=False,
-    has_inclusion_variables=False,
-    density=1.0,
 )
 
 
@@ -141,45 +132,56 @@ def test_it_stops_where_nothing_changes_any_more():
     assert tried[-1].value == 0.0
 
 
-def test_the_knob_goes_from_high_rates_to_low_ones():
-    recipe = Recipe(entries=256, knob="fineness")
-    found = [recipe.turned(f) for f in (-8, 0, math.log(2), 11)]
-    assert [r.rate for r in found] == pytest.approx([math.exp(8), 1, 0.5, math.exp(-11)])
-    assert Recipe(density=0.5, knob="density").turned(0.25).density == 0.25
+BEFORE = Quality(1000, 500, 0.2, 0.9, False)
+FRONT = [
+    Quality(90, 50, 0.3, 0.9, False),
+    Quality(101, 40, 0.1, 0.95, False),
+    Quality(100, 60, 0.2, 0.8, False),
+    Quality(80, 70, 0.2, 0.896, False),
+    Quality(70, 80, 0.2, 0.896, False),
+    Quality(10, 10, math.nan, 1.0, False),
+]
 
 
-def test_recipes_suit_the_model():
-    bayesian = recipes_for(BAYESIAN, 256)
-    assert bayesian[0] == Recipe()
-    assert [r.tolerance for r in bayesian if r.is_untouched] == [None, 1e-2, 3e-2, 1e-1]
-    assert [r.density for r in bayesian if r.entries] == [None, 0.5, 0.25, 0.1]
-    sparse = recipes_for(replace(BAYESIAN, density=0.2), 256)
-    assert [r.density for r in sparse if r.entries] == pytest.approx([None, 0.1, 0.05, 0.02])
-    points = recipes_for(replace(BAYESIAN, is_random=False), 256)
-    assert [r.words() for r in points] == ["as it is", "shared", "pruned to 50%"]
-    for trait in ("is_ensemble", "keeps_dropout"):
-        assert not any(r.entries for r in recipes_for(replace(BAYESIAN, **{trait: True}), 256))
-    assert all(not r.knob or r.setting == getattr(r, r.knob) for r in bayesian)
+@pytest.mark.parametrize(
+    ("limits", "best"),
+    [
+        (Limits(bytes=100), 4),  # least NLL, then accuracy, then bytes
+        (Limits(bytes=1000), 1),
+        (Limits(bytes=75), 4),
+        (Limits(bytes=69), None),
+        (Limits(multiplications=60), 1),
+        (Limits(bytes=100, multiplications=60), 2),
+        (Limits(bytes=100, multiplications=60, drop=0.05), 0),
+        (Limits(drop=0.005), 4),  # the smallest
+        (Limits(drop=0.0), 0),
+        (Limits(bytes=100, drop=0.001), 0),
+    ],
+)
+def test_the_best_that_keeps_to_the_limits(limits, best):
+    assert best_of(FRONT, BEFORE, limits) == best
 
 
-def test_what_was_done_is_said():
-    recipe = Recipe(0.01, density=0.125, entries=16, fineness=math.log(4))
-    assert recipe.words() == "pruned to 12.5%, shared, stored to 0.01 nats"
-    assert recipe.to_dict() == {
-        "what": recipe.words(), "tolerance": 0.01, "density": 0.125, "rate": 0.25,
-        "components": 16,
-    }  # fmt: skip
-    assert Recipe().to_dict() == {"what": "as it is"}
+def test_of_values_the_rmse_may_rise_by_a_share():
+    before = Quality(1000, None, 1.0, -2.0, True)
+    front = [Quality(50, None, 1.0, -2.1, True), Quality(60, None, 1.0, -2.02, True)]
+    assert best_of(front, before, Limits(drop=0.02)) == 1
+    assert best_of(front, before, Limits(drop=0.051)) == 0
+    assert best_of(front, before, Limits(drop=0.005)) is None
 
 
-def test_the_least_nll_that_fits_is_best():
-    scores = [
-        Score(90, 0.3, 0.9),
-        Score(101, 0.1, 1.0),  # too large
-        Score(100, 0.2, 0.8),
-        Score(80, 0.2, 0.9),
-        Score(70, 0.2, 0.9),
-        Score(10, math.nan, 1.0),
-    ]
-    assert ranked_scores(scores, 100) == [4, 3, 2, 0]
-    assert ranked_scores(scores, 5) == []
+def test_without_a_limit_half_a_point_may_be_lost():
+    assert Limits.checked(None, None, None) == Limits(drop=DEFAULT_DROP)
+    assert Limits.checked(5, None, None) == Limits(bytes=5)
+    for wrong in ((0, None, None), (None, -1, None), (None, None, -0.1), ("5kB", None, None)):
+        with pytest.raises(pb.PocketBayesError):
+            Limits.checked(*wrong)
+
+
+@given(begin=st.floats(1e-3, 1), share=st.floats(1e-4, 0.999))
+def test_the_way_down_halves_at_most_and_ends_where_it_should(begin, share):
+    path = path_between(begin, begin * share)
+    ratios = [b / a for a, b in zip([begin, *path], path, strict=False)]
+    assert path[-1] == pytest.approx(begin * share)
+    assert all(0.5 - 1e-9 <= ratio < 1 for ratio in ratios)
+    assert len(path) == max(1, math.ceil(-math.log2(share) - 1e-9))
