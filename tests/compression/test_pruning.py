@@ -425,3 +425,94 @@ def test_log_uniform_models_have_a_threshold_of_their_own():
     for name, mask in there(model).items():
         assert torch.equal(mask, score[name] >= math.exp(-1.5))
     assert not any(isinstance(q, Point) for _, q in pb.named_posteriors(model))
+
+
+# Multiplications, too.
+
+
+class Reader(nn.Module):
+    """Words, pictures and a plain layer: weights that are used never, often and once."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 6)
+        self.early = nn.Conv1d(6, 8, 3, padding=1)
+        self.late = nn.Linear(8 * 12, 10)
+        self.plain = nn.Linear(10, 3)
+
+    def forward(self, words):
+        x = torch.relu(self.early(self.table(words).mT))
+        return self.plain(torch.relu(self.late(x.flatten(1))))
+
+
+WORDS = torch.randint(9, (8, 12), generator=torch.Generator().manual_seed(0))
+PLAIN = 30  # multiplications of the layer that is not Bayesian
+
+
+def reader(family):
+    torch.manual_seed(0)
+    model = pb.bayesianize_(Reader(), prior_std=0.3, exclude=["plain"])
+    pb.fit(model, [(WORDS, torch.zeros(8).long())], METHODS[family], epochs=0, **OPTIONS)
+    with torch.no_grad():
+        for _, q in pb.named_posteriors(model):
+            for parameter in (*q.std_parameters(), *q.inclusion_parameters()):
+                parameter.copy_(torch.randn_like(parameter) - 2)
+    return model
+
+
+@pytest.mark.parametrize(("family", "by"), CASES)
+def test_a_density_is_kept_within_so_many_multiplications(family, by):
+    usual = pb.prune_(reader(family), 0.3, by=by)
+    taken = pb.multiplications(usual, WORDS).sparse
+    most = round(0.6 * (taken - PLAIN)) + PLAIN
+    limited = {"max_multiplications": most, "example": WORDS[:1]}
+    model = pb.prune_(reader(family), 0.3, by=by, **limited)
+    kept, before = there(model), there(usual)
+    assert sum(mask.sum() for mask in kept.values()) == round(0.3 * (54 + 144 + 960))
+    assert 0.98 * most < pb.multiplications(model, WORDS).sparse <= most
+    assert kept["table.weight"].sum() >= before["table.weight"].sum()
+    assert kept["late.weight"].sum() > before["late.weight"].sum()
+    score = scores(reader(family), by)
+    for name, mask in kept.items():
+        assert score[name][mask].min() >= score[name][~mask].max()
+    limited["max_multiplications"] = taken
+    assert same(there(pb.prune_(reader(family), 0.3, by=by, **limited)), before)
+
+
+def test_squares_of_snr_are_weighed_against_multiplications():
+    """With the best of each, 10 at four places and 3 at one: not 6 and 5 at two, a larger sum."""
+    first, second = nn.Conv1d(1, 2, 1), nn.Conv1d(2, 2, 1, stride=2)
+    model = pb.bayesianize_(nn.Sequential(first, second, nn.Flatten(), nn.Linear(4, 1)))
+    means = [20.0, 10.0], [20.0, 6.0, 5.0, 0.1], [20.0, 3.0, 0.1, 0.1]
+    with torch.no_grad():
+        for (_, q), mean in zip(pb.named_posteriors(model), means, strict=True):
+            q.mean.copy_(torch.tensor(mean).view(q.shape))
+            q.log_std.zero_()
+    x = torch.ones(1, 1, 4)
+    pb.prune_(model, 0.5, max_multiplications=12, example=x)
+    assert [mask.tolist() for mask in there(model).values()] == [
+        [True, True], [True, False, False, False], [True, True, False, False]
+    ]  # fmt: skip
+    assert pb.multiplications(model, x) == pb.Multiplications(8 + 8 + 4, 12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_multiplications": 100}, "only they need one: give"),
+        ({"example": WORDS}, "only they need one: give"),
+        ({"max_multiplications": 100, "example": WORDS, "density": None}, "at a density"),
+        ({"max_multiplications": 100, "example": WORDS, "within": "layer"}, 'within="network"'),
+        ({"max_multiplications": -1, "example": WORDS}, "max_multiplications must be finite"),
+        ({"max_multiplications": "few", "example": WORDS}, "max_multiplications must be a number"),
+        ({"max_multiplications": 300, "example": WORDS},
+         r"300 multiplications are too few .*: 347 weights cost 304 at least, not 270, beside 30"),
+        ({"max_multiplications": 1e6, "example": WORDS.float()}, "cannot run on an input"),
+    ],
+)  # fmt: skip
+def test_a_number_of_multiplications_that_cannot_be_is_an_error(options, message):
+    model = reader("gaussian")
+    before = there(model)
+    with pytest.raises(pb.PocketBayesError, match=message):
+        pb.prune_(model, **{"density": 0.3} | options)
+    assert same(there(model), before)

@@ -8,36 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.compression.budgets import costs_at_most, least_density, measurement
+from pocketbayes.compression.parts import Part, chosen_score, parts_of
+from pocketbayes.compression.prices import affordable_masks, require_affordable
 from pocketbayes.errors import DataError, PocketBayesError, require_choice, require_number
-from pocketbayes.layers import named_posteriors, replace_posterior, require_module
-from pocketbayes.posteriors import (
-    MOST_DRAWN_LOG_ODDS,
-    MOST_LOG_ODDS,
-    Gaussian,
-    LogUniform,
-    Packed,
-    Point,
-    Posterior,
-    Sparse,
-    SparsePoint,
-    SpikeSlab,
-    thinned,
-)
+from pocketbayes.layers import Inputs, replace_posterior, require_module
+from pocketbayes.posteriors import thinned
 from pocketbayes.prediction import Record
-from pocketbayes.sparsity import CRITERIA, Ranking, best_units, ranked, units_above
+from pocketbayes.sparsity import Ranking, best_units, ranked, units_above
 
-SCORES = ("inclusion", "snr", "magnitude")
 SCOPES = ("network", "layer")
 _OWN_THRESHOLDS = {"inclusion": 0.0, "snr": exp(-1.5)}  # p = 1/2 as log-odds, log alpha = 3
-
-
-class Part(NamedTuple):
-    """One tensor: the score of each unit that may go, the weights of a unit, and its rank."""
-
-    posterior: Posterior
-    score: Tensor
-    size: int
-    rank: Tensor
 
 
 class Group(NamedTuple):
@@ -68,6 +48,8 @@ def prune_(
     loader: Iterable[Any] | None = None,
     num_samples: int = 30,
     seed: int = 0,
+    max_multiplications: float | None = None,
+    example: Inputs | None = None,
 ) -> nn.Module:
     """Drops the weights that matter least, in place, and returns the model.
 
@@ -93,17 +75,23 @@ def prune_(
         loader: validation data for the budget, never the test set; it is read once.
         num_samples: draws per prediction for the budget.
         seed: of those draws.
+        max_multiplications: of a pass over one example, as `multiplications` counts them without
+            zeros. With a density: where the best weights take more, those that are used at many
+            positions, as in early convolutions, give way to others.
+        example: a batch of inputs, to count them on: x[:1].
 
     Example:
         >>> fit(prune_(model, 0.05, by="magnitude"), loader, Deterministic(), epochs=10)
         >>> prune_(model, budget=0.005, loader=validation_loader)
+        >>> prune_(model, 0.05, max_multiplications=2e7, example=x[:1])
     """
     require_module(model)
     require_choice(within, "within", SCOPES)
     _check_amount(density, budget, loader)
-    by = _chosen_score(model, by)
+    require_affordable(density, within, max_multiplications, example)
+    by = chosen_score(model, by)
     unsaid = density is None and budget is None
-    parts = _parts(model, by, with_own_threshold=unsaid)
+    parts = parts_of(model, by, with_own_threshold=unsaid)
     if unsaid:
         least = _OWN_THRESHOLDS[by]
         _keep_(model, parts, {name: units_above(p.score, least) for name, p in parts.items()})
@@ -111,7 +99,11 @@ def prune_(
     groups = _groups(parts, within)
     if density is not None:
         _require_enough(groups, density)
-        _keep_(model, parts, _masks(groups, density))
+        masks = _masks(groups, density)
+        if max_multiplications is not None and example is not None:
+            number = round(density * groups[0].num_weights)
+            masks = affordable_masks(model, parts, number, max_multiplications, example)
+        _keep_(model, parts, masks)
     elif budget is not None and loader is not None:
         tops = [_own_density(parts, by)] if by in _OWN_THRESHOLDS else []
         measure = measurement(model, loader, num_samples, seed)
@@ -134,93 +126,6 @@ def _check_amount(density: object, budget: object, loader: object) -> None:
         require_number(budget, "budget", least=0)
         if not isinstance(loader, Iterable):
             raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
-
-
-def _chosen_score(model: nn.Module, by: str | None) -> str:
-    """What to prune by: as asked, or the first that the model has."""
-    found = [q for _, q in named_posteriors(model)]
-    if not found:
-        raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
-    if by is not None:
-        return require_choice(by, "by", SCORES)
-    if any(isinstance(q, SpikeSlab) for q in found):
-        return "inclusion"
-    return "snr" if any(q.is_random for q in found) else "magnitude"
-
-
-def _parts(model: nn.Module, by: str, with_own_threshold: bool) -> dict[str, Part]:
-    """Every tensor that this score may prune, by name."""
-    found = {
-        name: _part(name, q, by)
-        for name, q in named_posteriors(model)
-        if _takes_part(q, by, with_own_threshold)
-    }
-    if not found:
-        raise PocketBayesError(f"nothing to prune: {_why_nothing(model, by, with_own_threshold)}")
-    return found
-
-
-def _takes_part(q: Posterior, by: str, with_own_threshold: bool) -> bool:
-    if by == "inclusion":
-        return isinstance(q, SpikeSlab)
-    if with_own_threshold:
-        return by == "snr" and isinstance(q, LogUniform)
-    return len(q.shape) > 1
-
-
-def _why_nothing(model: nn.Module, by: str, with_own_threshold: bool) -> str:
-    if by == "inclusion":
-        return (
-            "no weight has an inclusion variable; train with method=SpikeSlab() first, or say "
-            'by="snr" or by="magnitude"'
-        )
-    if with_own_threshold and any(isinstance(q, SpikeSlab) for _, q in named_posteriors(model)):
-        return 'inclusion variables say which weights may go: say by="inclusion", or nothing'
-    if with_own_threshold:
-        return (
-            "no inclusion variables or log-uniform priors say which weights may go; say how many: "
-            "density=0.05, or budget=0.005 with loader=validation_loader"
-        )
-    return "all posteriors are those of vectors, such as biases, which stay"
-
-
-def _part(name: str, q: Posterior, by: str) -> Part:
-    """One tensor with the scores of its units; an error if its family has no such score."""
-    if isinstance(q, SpikeSlab) and by == "inclusion":
-        score, rank = q.log_odds.flatten(), _rank_of_inclusion(q)
-        _require_numbers(name, score, rank)
-        return Part(q, score, q.shape.numel() // len(score), rank)
-    if isinstance(q, Gaussian | Sparse):
-        values = CRITERIA[by](q.mean.double(), q.log_std.double().exp())
-    elif isinstance(q, Point | SparsePoint) and by == "magnitude":
-        values = q.mean.abs()
-    else:
-        raise PocketBayesError(f"{name} cannot be pruned by {by}: {_remedy(q)}")
-    score = values.flatten(1).mean(1) if isinstance(q, Packed) and values.dim() > 1 else values
-    score = score.flatten()
-    _require_numbers(name, score)
-    return Part(q, score, q.num_active // len(score), score)
-
-
-def _require_numbers(name: str, *scores: Tensor) -> None:
-    if any(bool(score.isnan().any()) for score in scores):
-        raise PocketBayesError(f"{name} has a weight that is not a number: train the model anew")
-
-
-def _rank_of_inclusion(q: SpikeSlab) -> Tensor:
-    """Log-odds; among inclusion variables that are all but certain, which are many, SNR decides."""
-    certain = (MOST_LOG_ODDS if q.is_independent else MOST_DRAWN_LOG_ODDS) - 0.5
-    snr = q.of_groups(CRITERIA["snr"](q.mean.double(), q.log_std.double().exp()))
-    close = q.log_odds.double().clamp(-certain, certain) + 1e-6 * (1 - 1 / (1 + snr))
-    return close.flatten()
-
-
-def _remedy(q: Posterior) -> str:
-    if isinstance(q, SpikeSlab):
-        return 'its weights have inclusion variables, so say by="inclusion"'
-    if isinstance(q, Point | SparsePoint):
-        return 'its weights have no std, so say by="magnitude"'
-    return "its weights share a codebook; prune first, and share what is left"
 
 
 def _groups(parts: Mapping[str, Part], within: str) -> list[Group]:
