@@ -9,7 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.compression import chain
-from pocketbayes.compression.chain import Chain, Settings, density_of, tuning_of
+from pocketbayes.compression.chain import Chain, Settings
+from pocketbayes.compression.traits import density_of, tuning_of
 from pocketbayes.data import MemoryLoader, open_dataset, with_validation
 
 
@@ -159,9 +160,9 @@ def test_other_kinds_of_models(kind, digits):
 def test_training_lasts_a_quarter_of_the_models_own_and_500_steps(model, digits, tmp_path):
     settings = Settings(None, None, 8, 2, 0, "categorical", {})
     x = next(iter(digits[1]))[0][:1]
-    made = Chain(model, digits[0], list(digits[1]), x, tmp_path, settings)
+    made = Chain(model, model, digits[0], list(digits[1]), x, tmp_path, settings)
     assert len(digits[0]) * (made.epochs() - 1) < 500 <= len(digits[0]) * made.epochs()
-    few = Chain(model, [0] * 1000, list(digits[1]), x, tmp_path, settings)
+    few = Chain(model, model, [0] * 1000, list(digits[1]), x, tmp_path, settings)
     assert few.epochs() == math.ceil(20 / 4)
 
 

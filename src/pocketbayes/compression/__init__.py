@@ -1,18 +1,18 @@
 """A trained model made smaller: pruning, quantisation, and `compress`, which chooses."""
 
-from pocketbayes.compression.chain import Candidate, sharing_method
-from pocketbayes.compression.compressing import Compression, compress
+from pocketbayes.compression.compressing import compress
 from pocketbayes.compression.counting import (
     Multiplications,
     SharingSummary,
     multiplications,
     sharing_summary,
 )
+from pocketbayes.compression.outcome import Compression
 from pocketbayes.compression.pruning import prune_
 from pocketbayes.compression.quantization import Quantization, quantize_
+from pocketbayes.compression.traits import sharing_method
 
 __all__ = [
-    "Candidate",
     "Compression",
     "Multiplications",
     "Quantization",

@@ -15,17 +15,23 @@ from pocketbayes.codec import as_stored
 from pocketbayes.compression.choosing import Quality, best_fitting, searched
 from pocketbayes.compression.counting import multiplications
 from pocketbayes.compression.pruning import prune_
+from pocketbayes.compression.traits import (
+    COARSE,
+    FINE,
+    density_of,
+    has_inclusion_variables,
+    is_random,
+    pruned,
+    sharing_method,
+    tuning_of,
+)
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, named_posteriors
 from pocketbayes.likelihoods import likelihood_of
-from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing, unshare_
-from pocketbayes.posteriors import Gaussian, Sparse, SpikeSlab
+from pocketbayes.methods import Method, Sharing
 from pocketbayes.prediction import Record, evaluate, predict
 from pocketbayes.training import fit, refresh_noise_, refresh_norms_, with_teacher
 
-FINE, COARSE, COARSEST = 0.03, 0.3, 1.0  # nats a weight
-TOLERANCES = (FINE, 0.1, COARSE, COARSEST)
-_STD_LR = 1e-2
 _LEAST_DENSITY = 1e-4
 _COARSEST_SHARING, _FINEST_SHARING = -math.log(1e6), -math.log(1e-5)
 _EPOCHS, _LEAST_STEPS, _PART = 40, 500, 4  # of a training of unknown length; a quarter is enough
@@ -33,7 +39,7 @@ _SPARE = 0.98
 _SECONDS = 0.2  # for the time of a pass
 
 
-class Unreachable(PocketBayesError):
+class UnreachableError(PocketBayesError):
     """No file gets as small as that."""
 
     def __init__(self, target: int, smallest: int) -> None:
@@ -96,6 +102,10 @@ class Candidate:
     rung: Rung = field(repr=False)
     reserve: int = 0  # bytes that a head will take
 
+    def model(self) -> nn.Module:
+        """What the file holds, on the CPU."""
+        return as_stored(self.rung.model, tolerance=self.tolerance)[0]
+
     def quality(self) -> Quality:
         """By what it is compared with others."""
         r, of_values = self.record, self.record.accuracy is None
@@ -108,6 +118,7 @@ class Chain:
     """A model, its data, and a folder for files; `head_bytes` are left in each for a head."""
 
     model: nn.Module
+    teacher: nn.Module
     train: Iterable[Any]
     validation: list[Any]
     example: Inputs
@@ -118,7 +129,7 @@ class Chain:
     def begun(self) -> Rung:
         """The model as it is, without inclusion variables."""
         model = copy.deepcopy(self.model)
-        if _has_inclusion_variables(model):
+        if has_inclusion_variables(model):
             prune_(model)
         return self.costed(Rung(model, density_of(model)))
 
@@ -131,7 +142,7 @@ class Chain:
         """The network as its file of this tolerance gives it back."""
         path = self.folder / f"{len(list(self.folder.iterdir()))}.pocket"
         model, size = as_stored(rung.model, path=path, tolerance=tolerance)
-        words = rung.words + ((f"stored to {tolerance:g} nats",) if _is_random(model) else ())
+        words = rung.words + ((f"stored to {tolerance:g} nats",) if is_random(model) else ())
         return Candidate(
             ", ".join(words) or "as it is", size, self.measured(model), rung.density, tolerance,
             rung.multiplications, rung.milliseconds, path, rung, self.head_bytes,
@@ -154,11 +165,11 @@ class Chain:
         """The density at which the pruned network, stored coarsely, just fits.
 
         Raises:
-            Unreachable: no density does.
+            UnreachableError: no density does.
         """
 
         def size_at(density: float) -> int:
-            return self.size_of(_pruned(rung.model, density), COARSE)
+            return self.size_of(pruned(rung.model, density), COARSE)
 
         least = min(_LEAST_DENSITY, rung.density)
         slope = self.size_of(rung.model, COARSE) / rung.density
@@ -166,12 +177,12 @@ class Chain:
         found = searched(size_at, aim, rung.density / 2, slope, (least, rung.density))
         best = best_fitting(found, aim) or best_fitting(found, target)
         if best is None:
-            raise Unreachable(target, min(size for _, size in found) - self.head_bytes)
+            raise UnreachableError(target, min(size for _, size in found) - self.head_bytes)
         return best.value
 
     def sparser(self, rung: Rung, density: float, most: int | None = None) -> Rung:
         """The network with fewer weights, trained on; `most`: multiplications."""
-        model = _pruned(rung.model, density, most, self.example)
+        model = pruned(rung.model, density, most, self.example)
         done = Rung(model, density_of(model), (f"pruned to {100 * density:.3g}%",))
         return self.costed(self._tuned(done))
 
@@ -223,7 +234,7 @@ class Chain:
         torch.compiler.reset()  # compiled code fits one density
         s, loader = self.settings, self.train
         if epochs and likelihood_of(model, s.likelihood).name == "categorical":
-            loader = with_teacher(loader, self.model)
+            loader = with_teacher(loader, self.teacher)
         return fit(
             model, loader, method, epochs=epochs, likelihood=s.likelihood, seed=s.seed,
             **s.fit_options,
@@ -231,67 +242,6 @@ class Chain:
 
     def _sharing(self, fineness: float, refresh: bool) -> Sharing:
         return sharing_method(self.model, self.settings.components, fineness, refresh)
-
-
-def tuning_of(model: nn.Module) -> Method:
-    """What trains on a network that was pruned."""
-    if describe(model).keeps_dropout:
-        return MCDropout()
-    if not _is_random(model):
-        return Deterministic()
-    return MeanField(lr=3e-3, std_lr=_STD_LR, warmup=0.0, **_beta(model))
-
-
-def sharing_method(
-    model: nn.Module, entries: int, fineness: float, refresh: bool = True
-) -> Sharing:
-    """What shares weights by rate and distortion; the rate is exp(-fineness)."""
-    return Sharing(
-        objective="rate_distortion", components=entries, rate=math.exp(-fineness), lr=3e-3,
-        std_lr=_STD_LR, refresh_norms=refresh, **_beta(model),
-    )  # fmt: skip
-
-
-def _beta(model: nn.Module) -> dict[str, Any]:
-    """The KL's weight with which the training ended; nothing if it had none."""
-    beta = describe(model).beta
-    return {} if beta is None else {"beta": beta}
-
-
-def can_share(model: nn.Module) -> bool:
-    """Whether its weights may share a codebook: it is one network of weights with stds."""
-    is_plain = not isinstance(model, Ensemble) and not describe(model).keeps_dropout
-    return is_plain and _is_random(model)
-
-
-def density_of(model: nn.Module) -> float:
-    """The share of the weights that are there; vectors, which are never pruned, left out."""
-    found = [q for _, q in named_posteriors(model) if len(q.shape) > 1]
-    return sum(q.num_active for q in found) / max(1, sum(q.shape.numel() for q in found))
-
-
-def tolerances_of(model: nn.Module) -> tuple[float, ...]:
-    """To what its files may be stored: without stds of their own they are the same at all."""
-    own = (Gaussian, Sparse, SpikeSlab)
-    return TOLERANCES if any(isinstance(q, own) for _, q in named_posteriors(model)) else (FINE,)
-
-
-def _pruned(
-    model: nn.Module, density: float, most: int | None = None, example: Inputs | None = None
-) -> nn.Module:
-    model = copy.deepcopy(model)
-    unshare_(model)
-    by = "snr" if _is_random(model) else "magnitude"
-    limit: dict[str, Any] = {} if most is None else dict(max_multiplications=most, example=example)
-    return prune_(model, density, by=by, **limit)
-
-
-def _is_random(model: nn.Module) -> bool:
-    return any(q.is_random for _, q in named_posteriors(model))
-
-
-def _has_inclusion_variables(model: nn.Module) -> bool:
-    return any(True for _, q in named_posteriors(model) for _ in q.inclusion_parameters())
 
 
 def _trained_for(epochs: int) -> tuple[str, ...]:

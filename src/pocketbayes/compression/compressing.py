@@ -1,28 +1,16 @@
 """`compress`: a trained model made to fit a size, a cost or a quality, by validation data."""
 
 import copy
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from pocketbayes.codec import as_stored, write_atomically
-from pocketbayes.compression.chain import (
-    COARSE,
-    TOLERANCES,
-    Candidate,
-    Chain,
-    Rung,
-    Settings,
-    Unreachable,
-    can_share,
-    tolerances_of,
-)
+from pocketbayes.compression.chain import Candidate, Chain, Rung, Settings, UnreachableError
 from pocketbayes.compression.choosing import (
     Limits,
     best_of,
@@ -31,6 +19,8 @@ from pocketbayes.compression.choosing import (
     unreachable,
 )
 from pocketbayes.compression.heads import head_bytes_for, with_head
+from pocketbayes.compression.outcome import Compression, line_of
+from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share, tolerances_of
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.layers import (
     Inputs,
@@ -46,61 +36,7 @@ from pocketbayes.prediction import float_dtype, unpack
 
 _MOST_RUNGS = 12
 _FAR = 0.3  # nats that training on may still mend
-_COLUMNS = ("bytes", "multiplications", "ms", "NLL", "score", "what was done")
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Compression:
-    """What `compress` found; prints as a table.
-
-    Attributes:
-        model: the chosen model, as its file gives it back, with its one-pass head.
-        before: the model as it was.
-        front: all candidates, in the order in which they were made.
-        chosen: the best that keeps to the limits, by draws.
-        one_pass: the same with a head, measured by one pass; None: it has none.
-        bytes: of the file that `save` writes.
-    """
-
-    model: nn.Module
-    before: Candidate
-    front: list[Candidate]
-    chosen: Candidate
-    one_pass: Candidate | None
-    file: bytes = field(repr=False)
-
-    @property
-    def bytes(self) -> int:
-        """Of the file."""
-        return len(self.file)
-
-    def save(self, path: str | os.PathLike[str]) -> int:
-        """Writes the file that was measured; returns its bytes."""
-        write_atomically(Path(path), lambda out: out.write(self.file))
-        return self.bytes
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The candidates as plain values, the smallest first."""
-        return [
-            {
-                "what": c.what, "bytes": c.bytes, "multiplications": c.multiplications,
-                "milliseconds": c.milliseconds, "density": c.density, "tolerance": c.tolerance,
-                "epochs": c.rung.epochs, "chosen": c is self.chosen,
-            } | c.record.to_dict()
-            for c in sorted(self.front, key=lambda c: c.bytes)
-        ]  # fmt: skip
-
-    def __str__(self) -> str:
-        table = [_COLUMNS, *(_cells(c) for c in sorted(self.front, key=lambda c: c.bytes))]
-        widths = [max(len(row[k]) for row in table) for k in range(len(_COLUMNS) - 1)]
-        chosen = _cells(self.chosen)
-        return "\n".join(
-            ("> " if row == chosen else "  ")
-            + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
-            + f"  {row[-1]}"
-            for row in table
-        )
 
 
 def compress(
@@ -114,6 +50,7 @@ def compress(
     one_pass: bool = True,
     epochs: int | None = None,
     method: Method | None = None,
+    teacher: nn.Module | None = None,
     components: int = 256,
     num_samples: int = 30,
     seed: int = 0,
@@ -124,7 +61,7 @@ def compress(
     """Makes a trained model small: sparse, coarsely stored or shared, and quick by one pass.
 
     The model is pruned by signal-to-noise ratio, at most by half at a time, and trained on after
-    each step; classifiers learn from the given model, too (`with_teacher`). Every network on the
+    each step; classifiers learn from the given model, too, or from `teacher`. Every network on the
     way is stored at several tolerances; each file is loaded, and measured on the validation data.
     For a size in bytes, weights that share a codebook compete with it. The given model stays as it
     is.
@@ -140,10 +77,11 @@ def compress(
             may rise. Without a limit above, the smallest such file wins. None: no bound or, if
             nothing else is said, 0.005.
         one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
-            left out where it is half of the file or its NLL is clearly worse than that of draws.
+            left out where it is a quarter of the file or its NLL is clearly worse than that of draws.
         epochs: of training after each pruning; None: a quarter of those that the model was trained
             for, or 10, and at least 500 steps. 0 trains nothing.
         method: trains on after pruning; None: `MeanField` with the beta of the model.
+        teacher: a classifier to learn from after pruning, such as a larger one; None: the model.
         components: entries of a shared codebook, at most.
         num_samples: draws per prediction.
         seed: of training and draws.
@@ -168,8 +106,10 @@ def compress(
         batches = list(val_loader)
         plain = copy.deepcopy(model)
         set_head(plain, None)
-        chain = Chain(plain, train_loader, batches, _example(model, batches), Path(folder),
-                      settings)  # fmt: skip
+        chain = Chain(
+            plain, plain if teacher is None else teacher, train_loader, batches,
+            _example(model, batches), Path(folder), settings,
+        )  # fmt: skip
         reserve = head_bytes_for(chain, limits.bytes) if one_pass else 0
         return _compressed(replace(chain, head_bytes=reserve), limits, _teller(progress))
 
@@ -180,7 +120,7 @@ def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
     before = chain.candidate(begin, TOLERANCES[0])
     try:
         front = _front(chain, begin, before, limits, say)
-    except Unreachable:
+    except UnreachableError:
         if not chain.head_bytes:
             raise
         front = []
@@ -191,7 +131,7 @@ def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
     if number is None:
         raise unreachable(limits, min((c.quality() for c in front), key=lambda q: q.bytes))
     chosen = front[number]
-    stored, _ = as_stored(chosen.rung.model, tolerance=chosen.tolerance)
+    stored = chosen.model()
     file, headed = chosen.path.read_bytes(), None
     if chain.head_bytes:
         found = with_head(chain, chosen, stored, limits.bytes)
@@ -200,7 +140,7 @@ def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
         else:
             stored, headed = found
             file = headed.path.read_bytes()
-            say(_line(headed))
+            say(line_of(headed))
     stored = stored.to(first_parameter(chain.model).device)
     return Compression(stored, before, front, chosen, headed, file)
 
@@ -218,7 +158,7 @@ def _front(
                  [c.tolerance for c in made]]  # fmt: skip
         found.extend(made)
         for candidate in made:
-            say(_line(candidate))
+            say(line_of(candidate))
         kept = [c.quality() for c in made if c.tolerance <= COARSE]
         return any(is_within(quality, before.quality(), limits) for quality in kept)
 
@@ -298,16 +238,3 @@ def _example(model: nn.Module, batches: list[Any]) -> Inputs:
 
 def _teller(progress: bool) -> Say:
     return lambda text: print(text, file=sys.stderr, flush=True) if progress else None
-
-
-def _line(candidate: Candidate) -> str:
-    size, _, _, nll, score, what = _cells(candidate)
-    return f"  {what}: {size} bytes, nll {nll}, {score}"
-
-
-def _cells(c: Candidate) -> tuple[str, ...]:
-    r = c.record
-    score = f"rmse {r.rmse:.4g}" if r.accuracy is None else f"accuracy {100 * r.accuracy:.2f}%"
-    cost = "" if c.multiplications is None else f"{c.multiplications:,}"
-    time = "" if c.milliseconds is None else f"{c.milliseconds:.3g}"
-    return f"{c.bytes:,}", cost, time, f"{r.nll:.4g}", score, c.what

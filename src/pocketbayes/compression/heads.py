@@ -7,18 +7,19 @@ from dataclasses import replace
 from torch import nn
 
 from pocketbayes.codec import as_stored
-from pocketbayes.compression.chain import COARSE, Candidate, Chain
+from pocketbayes.compression.chain import Candidate, Chain
+from pocketbayes.compression.traits import COARSE
 from pocketbayes.distillation import distill_
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import Ensemble, has_random_weights
 
-_MOST = 0.5  # of a file may be its head
+_MOST = 0.25  # of a file may be its head
 _SPARE = 64, 1 / 32  # bytes, and share of a head, by which another one may be longer in a file
-_WORSE = 0.01  # nats by which one pass may be worse than draws
+_WORSE = 0.02  # nats by which one pass may be worse than draws
 
 
 def head_bytes_for(chain: Chain, target: int | None) -> int:
-    """Bytes to leave for a head; 0: the model can have none, or it would fill half of the file."""
+    """Bytes to leave for a head; 0: the model can have none, or it would fill a quarter."""
     if isinstance(chain.model, Ensemble) or not has_random_weights(chain.model):
         return 0
     model = copy.deepcopy(chain.model)
