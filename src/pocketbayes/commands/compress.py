@@ -44,7 +44,7 @@ class CompressOptions:
         epochs: passes over the training data after each pruning; 0: none. Default: a quarter of
             those that the run was trained for.
         one_pass: teach a head at the end, so that predictions need one pass.
-        components: entries of a shared codebook at most.
+        components: entries of a codebook at most, shared by the weights of a further candidate.
         ood: another data set, which the model should be unsure about; measured before and after.
         ood_root: folder that holds it; else as root.
         root: folder that holds the run's data, if it has moved; else as in the run.
@@ -60,7 +60,7 @@ class CompressOptions:
     out: Path | None = None
     epochs: int | None = None
     one_pass: bool = True
-    components: int = 256
+    components: int | None = None
     ood: str | None = None
     ood_root: Path | None = None
     root: Path | None = None
@@ -73,13 +73,12 @@ class CompressOptions:
         with as_usage_error():
             for name, least in (
                 ("target_bytes", 1), ("max_multiplications", 1), ("epochs", 0),
-                ("num_samples", 1), ("seed", 0),
+                ("num_samples", 1), ("seed", 0), ("components", 2),
             ):  # fmt: skip
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}", least=least)
             if self.max_drop is not None:
                 require_number(self.max_drop, "--max-drop", least=0)
-            require_count(self.components, "--components", least=2)
 
 
 def compress_flags() -> dict[str, Flag]:

@@ -55,7 +55,7 @@ class Settings:
 
     method: Method | None
     epochs: int | None
-    components: int
+    components: int | None
     num_samples: int
     seed: int
     likelihood: str
@@ -241,7 +241,7 @@ class Chain:
         ).history  # fmt: skip
 
     def _sharing(self, fineness: float, refresh: bool) -> Sharing:
-        return sharing_method(self.model, self.settings.components, fineness, refresh)
+        return sharing_method(self.model, self.settings.components or 2, fineness, refresh)
 
 
 def _trained_for(epochs: int) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def compress(
     epochs: int | None = None,
     method: Method | None = None,
     teacher: nn.Module | None = None,
-    components: int = 256,
+    components: int | None = None,
     num_samples: int = 30,
     seed: int = 0,
     likelihood: str | None = None,
@@ -63,8 +63,7 @@ def compress(
     The model is pruned by signal-to-noise ratio, at most by half at a time, and trained on after
     each step; classifiers learn from the given model, too, or from `teacher`. Every network on the
     way is stored at several tolerances; each file is loaded, and measured on the validation data.
-    For a size in bytes, weights that share a codebook compete with it. The given model stays as it
-    is.
+    The given model stays as it is.
 
     Args:
         model: a trained Bayesian model, or an ensemble, which is pruned and not trained.
@@ -77,12 +76,13 @@ def compress(
             may rise. Without a limit above, the smallest such file wins. None: no bound or, if
             nothing else is said, 0.005.
         one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
-            left out where it is a quarter of the file or its NLL is clearly worse than that of draws.
+            left out where it is a quarter of the file, or its NLL clearly worse than that of draws.
         epochs: of training after each pruning; None: a quarter of those that the model was trained
             for, or 10, and at least 500 steps. 0 trains nothing.
         method: trains on after pruning; None: `MeanField` with the beta of the model.
         teacher: a classifier to learn from after pruning, such as a larger one; None: the model.
-        components: entries of a shared codebook, at most.
+        components: entries of a codebook at most, which the weights share in a further candidate
+            for a size in bytes; None: no such candidate, which is slow to make and seldom best.
         num_samples: draws per prediction.
         seed: of training and draws.
         likelihood: of a model that `fit` has not trained.
@@ -167,7 +167,7 @@ def _front(
         _down_to_quality(chain, begin, add)
     elif not is_there:
         last = _down_to_limits(chain, begin, limits, add)
-        if limits.bytes is not None and can_share(chain.model):
+        if limits.bytes and chain.settings.components and can_share(chain.model):
             _share(chain, last, limits.bytes, found, add)
     return found
 
@@ -223,7 +223,8 @@ def _require_options(model: Any, epochs: Any, components: Any, num_samples: Any,
     require_module(model)
     if epochs is not None:
         require_count(epochs, "epochs", least=0)
-    require_count(components, "components", least=2)
+    if components is not None:
+        require_count(components, "components", least=2)
     require_count(num_samples, "num_samples")
     require_count(seed, "seed", least=0)
 
