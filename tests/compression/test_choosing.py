@@ -179,9 +179,9 @@ def test_without_a_limit_half_a_point_may_be_lost():
 
 
 @given(begin=st.floats(1e-3, 1), share=st.floats(1e-4, 0.999))
-def test_the_way_down_halves_at_most_and_ends_where_it_should(begin, share):
+def test_the_way_down_keeps_a_third_at_least_and_ends_where_it_should(begin, share):
     path = path_between(begin, begin * share)
     ratios = [b / a for a, b in zip([begin, *path], path, strict=False)]
     assert path[-1] == pytest.approx(begin * share)
-    assert all(0.5 - 1e-9 <= ratio < 1 for ratio in ratios)
-    assert len(path) == max(1, math.ceil(-math.log2(share) - 1e-9))
+    assert all(1 / 3 - 1e-9 <= ratio < 1 for ratio in ratios)
+    assert len(path) == max(1, math.ceil(-math.log(share, 3) - 1e-9))

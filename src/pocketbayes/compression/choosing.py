@@ -81,8 +81,8 @@ def best_of(found: Sequence[Quality], before: Quality, limits: Limits) -> int | 
 
 
 def path_between(begin: float, end: float) -> list[float]:
-    """Densities on the way from one to another, each at least half of the one before."""
-    steps = max(1, math.ceil(math.log2(begin / end) - 1e-9))
+    """Densities on the way from one to another, each at least a third of the one before."""
+    steps = max(1, math.ceil(math.log(begin / end, 3) - 1e-9))
     return [begin * (end / begin) ** (k / steps) for k in range(1, steps + 1)]
 
 

@@ -60,7 +60,7 @@ def compress(
 ) -> Compression:
     """Makes a trained model small: sparse, coarsely stored or shared, and quick by one pass.
 
-    The model is pruned by signal-to-noise ratio, at most by half at a time, and trained on after
+    The model is pruned by signal-to-noise ratio, at most to a third at a time, and trained on after
     each step; classifiers learn from the given model, too, or from `teacher`. Every network on the
     way is stored at several tolerances; each file is loaded, and measured on the validation data.
     The given model stays as it is.
