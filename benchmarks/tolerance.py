@@ -8,7 +8,8 @@ Small networks are trained with the library's defaults (but in fewer steps), sto
 and at each tolerance, loaded back and measured on validation rows that chose nothing else; no test
 part is opened. DATA has regression.npz, classes.npz (`regression_sets.py`, `class_sets.py`) and the
 folders mnist and fashion-mnist. `--files` are stored losslessly, of networks trained on the images
-of `--data` without their last 5,000. `--keep FOLDER` keeps what was trained.
+of `--data` without their last 5,000. `--keep FOLDER` keeps what was trained, and takes from
+there what it has.
 
 The default is chosen by this rule, stated before anything was measured: the largest tolerance at
 which, and below which, against lossless storage and averaged over splits,
@@ -24,19 +25,20 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
-from cifar import in_batches, open_sets, parser
+from cifar import open_sets, parser
 from defaults import labelled
 from record import RESULTS, append_result
 from regression_sets import Part, opened
 from torch import Tensor, nn
 
 import pocketbayes as pb
-from pocketbayes.data import MemoryLoader
+from pocketbayes.data import ImageSet, MemoryLoader
 from pocketbayes.estimators.rows import RowLoader
 from pocketbayes.methods import Method
 from pocketbayes.models import build_network
@@ -70,7 +72,7 @@ def main() -> None:
     made.add_argument("--keep", type=Path)
     made.add_argument("--only", nargs="+", help="names of networks")
     made.add_argument("--splits", type=int, default=2)
-    made.add_argument("--steps", type=int, default=4000, help="of regressions")
+    made.add_argument("--steps", type=int, default=3000, help="of regressions")
     made.add_argument("--choose", action="store_true")
     made.set_defaults(limit=12_500, epochs=10, validation=True)
     a = made.parse_args()
@@ -92,27 +94,35 @@ def from_files(a: argparse.Namespace) -> Iterator[Trained]:
 
 def trained(a: argparse.Namespace) -> Iterator[Trained]:
     """All small networks, or those that were asked for."""
-    for name, split, make in [*of_tables(a), *of_images(a)]:
+    for name, split, prepared in [*of_images(a), *of_tables(a)]:
         if a.only is None or name in a.only:
-            model, held = make(name, split)
+            train, held = prepared(name, split)
+            kept = a.keep and a.keep / f"{name}-{split}.pocket"
+            model = pb.load(kept) if kept and kept.exists() else train()
+            if kept and not kept.exists():
+                a.keep.mkdir(parents=True, exist_ok=True)
+                pb.save(model, kept, lossless=True)
             yield Trained(name, split, model, held)
 
 
-Job = tuple[str, int, Callable[[str, int], tuple[nn.Module, Loader]]]
+Prepared = tuple[Callable[[], nn.Module], Loader]
+Job = tuple[str, int, Callable[[str, int], Prepared]]
 
 
 def of_tables(a: argparse.Namespace) -> Iterator[Job]:
     """MLPs, dense ones and with inclusion variables."""
 
-    def values(name: str, split: int) -> tuple[nn.Module, Loader]:
+    def values(name: str, split: int) -> Prepared:
         part = opened(a.root / "regression.npz", name.removesuffix(", spike-slab"), split, True)
         method = pb.SpikeSlab() if name.endswith("spike-slab") else None
-        return fitted(part, method, "gaussian", 1, split, a.steps)
+        return partial(fitted, part, method, "gaussian", split, a.steps), [
+            (part.x_test, part.y_test)
+        ]
 
-    def classes(name: str, split: int) -> tuple[nn.Module, Loader]:
+    def classes(name: str, split: int) -> Prepared:
         part = labelled(a.root / "classes.npz", name, split, True)
         part = part._replace(y=part.y[:, 0].long(), y_test=part.y_test[:, 0].long())
-        return fitted(part, None, "categorical", int(part.y.max()) + 1, split, None)
+        return partial(fitted, part, None, "categorical", split), [(part.x_test, part.y_test)]
 
     for split in range(a.splits):
         for name in (*REGRESSIONS, "energy, spike-slab"):
@@ -122,56 +132,54 @@ def of_tables(a: argparse.Namespace) -> Iterator[Job]:
 
 
 def fitted(
-    part: Part,
-    method: Method | None,
-    likelihood: str,
-    outputs: int,
-    seed: int,
-    steps: int | None,
-) -> tuple[nn.Module, Loader]:
+    part: Part, method: Method | None, likelihood: str, seed: int, steps: int | None = None
+) -> nn.Module:
     """As `BayesRegressor` and `BayesClassifier` do."""
     torch.manual_seed(seed)
+    outputs = 1 if likelihood == "gaussian" else int(part.y.max()) + 1
     shape = (part.x.shape[1],)
     net = build_network("mlp", input_shape=shape, num_outputs=outputs, hidden=(64, 64))
     loader = RowLoader(part.x, part.y, torch.ones(len(part.x)), suitable_batch_size(len(part.x)))
     options = {"likelihood": likelihood, "seed": seed, "progress": False}
     epochs = None if steps is None else -(-steps // len(loader))
-    model = pb.fit(pb.bayesianize_(net), loader, method, epochs=epochs, **options).model
-    return model, [(part.x_test, part.y_test)]
+    return pb.fit(pb.bayesianize_(net), loader, method, epochs=epochs, **options).model
 
 
 def of_images(a: argparse.Namespace) -> Iterator[Job]:
     """A convolutional network, and an MLP that gets sparse, pruned and shared."""
 
-    def make(name: str, split: int) -> tuple[nn.Module, Loader]:
-        data, network, *how = name.split(", ")
+    def images(name: str, split: int) -> Prepared:
+        data, *words = name.split(", ")
         sets = open_sets(argparse.Namespace(**vars(a) | {"data": data}))
-        loader = MemoryLoader(sets.train, 128, shuffle=True)
+        return partial(of_words, words, sets.train, a.epochs, split), sets.test
 
-        def fit(model: nn.Module, method: Method | None, epochs: int) -> nn.Module:
-            options = {"seed": split, "progress": False}
-            return pb.fit(model, loader, method, epochs=epochs, **options).model
+    for name in (
+        "mnist, lenet5", "mnist, mlp", "mnist, mlp, sparse", "mnist, mlp, sparse, pruned",
+        "mnist, mlp, shared", "fashion-mnist, lenet5", "fashion-mnist, mlp, sparse, pruned",
+    ):  # fmt: skip
+        yield name, 0, images
 
-        torch.manual_seed(split)
-        net = build_network(network, input_shape=sets.train.preprocess["shape"])
-        sparse = pb.Subspace(density=0.1) if "sparse" in how else None
-        model = fit(pb.bayesianize_(net), sparse, a.epochs)
-        if "pruned" in how:
-            model = fit(pb.prune_(model, 0.05), None, a.epochs // 2)
-        if "shared" in how:
-            model = fit(model, pb.Sharing(), 2)
-        return model, in_batches(sets.test.dataset)
 
-    for kind in ("lenet5", "mlp", "mlp, sparse", "mlp, sparse, pruned", "mlp, shared"):
-        for data in ("mnist", "fashion-mnist"):
-            yield f"{data}, {kind}", 0, make
+def of_words(words: list[str], images: ImageSet, epochs: int, seed: int) -> nn.Module:
+    """A network, and what is done with it."""
+    loader = MemoryLoader(images, 128, shuffle=True)
+
+    def fit(model: nn.Module, method: Method | None, epochs: int) -> nn.Module:
+        return pb.fit(model, loader, method, epochs=epochs, seed=seed, progress=False).model
+
+    torch.manual_seed(seed)
+    net = build_network(words[0], input_shape=images.preprocess["shape"])
+    sparse = pb.Subspace(density=0.1) if "sparse" in words else None
+    model = fit(pb.bayesianize_(net), sparse, epochs)
+    if "pruned" in words:
+        model = fit(pb.prune_(model, 0.05), None, epochs // 2)
+    if "shared" in words:
+        model = fit(model, pb.Sharing(), 2)
+    return model
 
 
 def report(a: argparse.Namespace, each: Trained) -> None:
     """One line for lossless storage, and one for each tolerance."""
-    if a.keep:
-        a.keep.mkdir(parents=True, exist_ok=True)
-        pb.save(each.model, a.keep / f"{each.name}-{each.split}.pocket", lossless=True)
     ways: list[dict[str, Any]] = [{"lossless": True}, *({"tolerance": t} for t in TOLERANCES)]
     device = next(each.model.parameters()).device
     before: Tensor | None = None
@@ -200,7 +208,7 @@ def nll_of_rows(answers: Answers) -> Tensor:
     if hasattr(pairs[0][0], "probs"):
         rows = [-p.probs.double().gather(1, y.long()[:, None]).log()[:, 0] for p, y in pairs]
     else:
-        rows = [-mixture_log_density(p.parts.log_prob(y)).double()[:, 0] for p, y in pairs]
+        rows = [-mixture_log_density(p.parts.log_prob(y)).double().flatten() for p, y in pairs]
     return torch.cat(rows).cpu()
 
 
