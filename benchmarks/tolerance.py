@@ -31,7 +31,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
-from cifar import open_sets, parser
+from cifar import in_batches, open_sets, parser
 from defaults import labelled
 from record import RESULTS, append_result
 from regression_sets import Part, opened
@@ -73,8 +73,9 @@ def main() -> None:
     made.add_argument("--only", nargs="+", help="names of networks")
     made.add_argument("--splits", type=int, default=2)
     made.add_argument("--steps", type=int, default=3000, help="of regressions")
+    made.add_argument("--held", type=int, default=2000, help="images to measure on")
     made.add_argument("--choose", action="store_true")
-    made.set_defaults(limit=12_500, epochs=10, validation=True)
+    made.set_defaults(limit=12_500, epochs=10, validation=True, samples=20)
     a = made.parse_args()
     torch.set_num_threads(1)
     if a.choose:
@@ -151,7 +152,8 @@ def of_images(a: argparse.Namespace) -> Iterator[Job]:
     def images(name: str, split: int) -> Prepared:
         data, *words = name.split(", ")
         sets = open_sets(argparse.Namespace(**vars(a) | {"data": data}))
-        return partial(of_words, words, sets.train, a.epochs, split), sets.test
+        held = in_batches(sets.test.dataset.subset(range(a.held)))
+        return partial(of_words, words, sets.train, a.epochs, split), held
 
     for name in (
         "mnist, lenet5", "mnist, mlp", "mnist, mlp, sparse", "mnist, mlp, sparse, pruned",
