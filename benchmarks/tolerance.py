@@ -198,7 +198,8 @@ def report(a: argparse.Namespace, each: Trained) -> None:
             append_result(
                 "tolerance", network=each.name, split=each.split,
                 tolerance=options.get("tolerance", 0.0), bytes=size.bytes,
-                weights=size.active_weights, kl=size.kl, rise=float((nll - before).mean()),
+                weights=size.active_weights, kl=size.kl,
+                stored_within=size.stored_within, rise=float((nll - before).mean()),
                 rise_error=float((nll - before).std() / len(nll) ** 0.5),
                 **{name: record[name] for name in names if name in record},
             )  # fmt: skip
