@@ -151,7 +151,7 @@ def test_the_knob_goes_from_high_rates_to_low_ones():
 def test_recipes_suit_the_model():
     bayesian = recipes_for(BAYESIAN, 256)
     assert bayesian[0] == Recipe()
-    assert [r.tolerance for r in bayesian if r.is_untouched] == [None, 1e-2, 3e-2, 1e-1]
+    assert [r.tolerance for r in bayesian if r.is_untouched] == [None, 3e-2, 1e-1, 3e-1]
     assert [r.density for r in bayesian if r.entries] == [None, 0.5, 0.25, 0.1]
     sparse = recipes_for(replace(BAYESIAN, density=0.2), 256)
     assert [r.density for r in sparse if r.entries] == pytest.approx([None, 0.1, 0.05, 0.02])

@@ -17,6 +17,7 @@ from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.float_codings import multiples_of_step
 from pocketbayes.codec.jobs import Array, Arrays, Job, Steps, counts
 from pocketbayes.codec.steps import (
+    TOLERANCE,
     Doubles,
     log_odds_nats,
     log_odds_step,
@@ -27,7 +28,7 @@ from pocketbayes.codec.steps import (
     tolerance_of_log_std,
     tolerance_of_mean,
 )
-from pocketbayes.codec.tokens import Integers, found, pieces
+from pocketbayes.codec.tokens import Integers, found
 
 _PARTNER = {"mean": "log_std", "outlier_mean": "outlier_log_std"}
 _LOG_STDS = tuple(_PARTNER.values())
@@ -63,7 +64,9 @@ def options_behind(sections: Mapping[str, float | None]) -> Options | None:
     if not told:
         return None
     least = [_LEAST_TOLERANCE[_role(n)](step) for n, step in told.items() if step is not None]
-    return Options(min(1.0, max(least) * (1 + 1e-9))) if least else Options(1e-3, lossless=True)
+    return (
+        Options(min(1.0, max(least) * (1 + 1e-9))) if least else Options(TOLERANCE, lossless=True)
+    )
 
 
 class Section(NamedTuple):
@@ -149,12 +152,8 @@ class Packer:
     def _step(self, role: str, specs: list[Spec], arrays: Arrays) -> float:
         """The step of a section that may be coded in steps."""
         if role in _LOG_STDS:
-            rows = (
-                as_floats(array[at], spec)
-                for array, spec in zip(arrays, specs, strict=True)
-                for at in pieces(len(array))
-            )
-            return log_std_step(rows, self._options.tolerance)
+            values = [as_floats(array, spec) for array, spec in zip(arrays, specs, strict=True)]
+            return log_std_step(values, self._options.tolerance)
         return (log_odds_step if role == "log_odds" else mean_step)(self._options.tolerance)
 
     def _nats(self, name: str, found: Section, arrays: Arrays) -> float:

@@ -14,7 +14,7 @@ in which. So of the steps that keep within the tolerance the best for these numb
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from functools import lru_cache
 
@@ -22,21 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import counted
-from pocketbayes.codec.tokens import MOST, Integers, largest
+from pocketbayes.codec.tokens import MOST, Integers, largest, pieces
 from pocketbayes.errors import FormatError
 
 Floats = NDArray[np.floating]
 Doubles = NDArray[np.float64]
 MOST_LOG_STD = 600.0
 _PRODUCT, _DIGITS = Context(prec=28), Context(prec=25)  # the caller's own may be any
+TOLERANCE = 1e-2  # nats a weight, unless somebody says another; see benchmarks/tolerance.py
 _WIDEST = 1 << 8  # range of multiples that are looked up in a table
-_CHOICES, _MOST_PLACES = 16, 1 << 21
+_CHOICES, _MOST_PLACES = 16, 1 << 16
 
 
 def log_std_steps(tolerance: float) -> list[float]:
-    """Steps h, largest first, with h/2 from the truth at most: exp(h) - 1 - h <= tolerance.
+    """Steps h with h/2 from the truth at most: exp(h) - 1 - h <= tolerance.
 
-    Of six bits: small multiples are exact in float32, and near tolerances have the same steps.
+    The first, of 12 bits, is that of older files. The others, largest first, have six: small
+    multiples are exact in float32, and near tolerances have the same steps.
     """
     low, high = 0.0, 2.0
     for _ in range(60):
@@ -44,22 +46,23 @@ def log_std_steps(tolerance: float) -> list[float]:
         low, high = (middle, high) if math.expm1(middle) - middle < tolerance else (low, middle)
     fraction, exponent = math.frexp(low)
     most = math.floor(fraction * 64)
-    steps = [(bits, exponent - 6) for bits in range(most, 31, -1)]
-    steps += [(bits, exponent - 7) for bits in range(63, most, -1)]
-    return [math.ldexp(*step) for step in steps[:_CHOICES]]
+    steps = [math.ldexp(bits, exponent - 6) for bits in range(most, 31, -1)]
+    steps += [math.ldexp(bits, exponent - 7) for bits in range(63, most, -1)]
+    return [_rounded(low), *steps[:_CHOICES]]
 
 
-def log_std_step(rows: Iterable[Floats], tolerance: float) -> float:
+def log_std_step(arrays: Sequence[Floats], tolerance: float) -> float:
     """The step among these that costs least: squared errors and, for each bit, what it is worth.
 
-    At a small tolerance t a bit is worth as much as the errors of an even spread say, 0.23 t nats:
-    of n numbers, n H (H - h) / 6 for steps h below the largest, H. A step whose multiples they are
-    already is kept, so that what is loaded and stored again stays as it is. Everything is counted
-    in integers: no rounding of sums decides.
+    A bit is worth what it saves an even spread: n numbers pay n H (H - h) / 6 for a step h below
+    the largest, H. A step whose multiples all numbers are already is kept, so that what is loaded
+    stays as it is. Everything is counted in integers: no rounding of sums decides.
     """
-    steps = log_std_steps(tolerance)
+    oldest, *steps = log_std_steps(tolerance)
+    if all(_are_multiples(array[at], oldest) for array in arrays for at in pieces(len(array))):
+        return oldest
     unit = math.ldexp(1.0, math.frexp(steps[-1])[1] - 6)
-    found = _histogram(rows, unit)
+    found = _histogram(arrays, unit)
     if found is None:
         return steps[0]
     place, times = found
@@ -67,21 +70,31 @@ def log_std_step(rows: Iterable[Floats], tolerance: float) -> float:
     best = _dividing(sizes, place)
     if best is None:
         best = min(sizes, key=lambda size: _cost(place, times, size, sizes[0]))
-        best = _dividing(sizes, place - _rest(place, best)) or best
+        kept = place - _rest(place, best)
+        best = _dividing(sizes, kept) or best
+        if not kept.any():
+            return oldest
     return best * unit
 
 
-def _histogram(rows: Iterable[Floats], unit: float) -> tuple[Integers, Integers] | None:
+def _are_multiples(values: Floats, step: float) -> bool:
+    found = to_steps(values, step)
+    return found is not None and bool(
+        (from_steps(found, step).astype(values.dtype) == values).all()
+    )
+
+
+def _histogram(arrays: Sequence[Floats], unit: float) -> tuple[Integers, Integers] | None:
     """The nearest multiples of a unit, and how often each occurs; None if they are too many."""
-    times = np.zeros(_MOST_PLACES, np.int64)
-    for row in rows:
-        places = to_steps(row, unit)
-        if places is None or largest(places) >= _MOST_PLACES // 2:
-            return None
-        seen, often = counted(places)
-        times[seen + _MOST_PLACES // 2] += often
+    ends = to_steps(np.array([[a.min(), a.max()] for a in arrays], np.float64), unit)
+    if ends is None or (low := int(ends.min())) + _MOST_PLACES < int(ends.max()):
+        return None
+    times = np.zeros(int(ends.max()) - low + 1, np.int64)
+    for row in (array[at] for array in arrays for at in pieces(len(array))):
+        places = np.rint(row.astype(np.float64) / unit).astype(np.int64) - low
+        times += np.bincount(places, minlength=len(times))
     there = np.flatnonzero(times)
-    return there - _MOST_PLACES // 2, times[there]
+    return there + low, times[there]
 
 
 def _dividing(sizes: list[int], place: Integers) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pocketbayes.codec import described, save
+from pocketbayes.codec import TOLERANCE, described, save
 from pocketbayes.commands.opening import Dataset
 from pocketbayes.commands.planning import Plan
 from pocketbayes.commands.train import reopened
@@ -188,7 +188,7 @@ class CandidateMaker:
     def stored(self, model: nn.Module, recipe: Recipe) -> Path:
         """A file of its own for every candidate."""
         path = self.folder / f"{secrets.token_hex(8)}.pocket"
-        save(model, path, tolerance=recipe.tolerance or 1e-3)
+        save(model, path, tolerance=recipe.tolerance or TOLERANCE)
         return path
 
     def _made(

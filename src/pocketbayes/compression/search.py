@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 _AIM, _CLOSE = 0.995, 0.98  # of the target: where a search aims, and where it may end
-_TOLERANCES = (1e-2, 3e-2, 1e-1)
+_TOLERANCES = (3e-2, 1e-1, 3e-1)
 _TOLERANCE_OF_FEW = 3e-2
 _PARTS_KEPT = (0.5, 0.25, 0.1)
 
