@@ -70,11 +70,9 @@ def log_std_step(arrays: Sequence[Floats], tolerance: float) -> float:
     best = _dividing(sizes, place)
     if best is None:
         best = min(sizes, key=lambda size: _cost(place, times, size, sizes[0]))
-        kept = place - _rest(place, best)
-        best = _dividing(sizes, kept) or best
-        if not kept.any():
-            return oldest
-    return best * unit
+        place = place - _rest(place, best)
+        best = _dividing(sizes, place) or best
+    return best * unit if place.any() else oldest
 
 
 def _are_multiples(values: Floats, step: float) -> bool:
