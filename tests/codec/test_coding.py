@@ -212,7 +212,7 @@ def test_stds_that_are_all_alike_lie_on_a_multiple():
         rows = [np.full(1000, log_std)]
         step = log_std_step(rows, 0.1)
         error = np.abs(from_steps(to_steps(rows[0], step), step) - log_std).max()
-        assert error < 0.1 * step
+        assert error < step / 6
         assert 2 / 3 * log_std_steps(0.1)[1] < step <= log_std_steps(0.1)[1]
 
 
