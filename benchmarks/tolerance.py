@@ -11,8 +11,8 @@ folders mnist and fashion-mnist. `--files` are stored losslessly, of networks tr
 of `--data` without their last 5,000. `--keep FOLDER` keeps what was trained, and takes from
 there what it has.
 
-The default is chosen by this rule, stated before these results were measured: the largest tolerance at
-which, and below which, against lossless storage and averaged over splits,
+The default is chosen by this rule, stated before these results were measured: the largest tolerance
+at which, and below which, against lossless storage and averaged over splits,
 
 - NLL rises by at most 0.001 nats on average over networks and 0.005 for each, or not by more than
   two standard errors of that rise (paired over validation rows, of which some sets have few);
