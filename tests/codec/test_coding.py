@@ -28,6 +28,7 @@ from pocketbayes.codec.steps import (
     from_steps,
     log_odds_step,
     log_std_step,
+    log_std_steps,
     mean_step,
     stds,
     to_steps,
@@ -185,7 +186,7 @@ def test_no_weight_changes_by_more_than_the_tolerance(tolerance):
     rng = np.random.default_rng(2)
     log_std = rng.uniform(-18, 4, 10**6)
     mean = rng.standard_t(1, 10**6) * np.exp(log_std)
-    a, b = log_std_step(tolerance), mean_step(tolerance)
+    a, b = log_std_steps(tolerance)[0], mean_step(tolerance)
     k = to_steps(log_std, a)
     std = stds(k, a)
     moved = from_steps(to_steps(mean, std * b), std * b)
@@ -203,6 +204,38 @@ def test_no_inclusion_variable_changes_by_more_than_the_tolerance(tolerance):
     p, q = (1 / (1 + np.exp(-x)) for x in (odds, moved))
     kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
     assert kl.max() <= tolerance * 1.01
+
+
+def test_stds_that_are_all_alike_lie_on_a_multiple():
+    """Those of a prior, say: any step within the tolerance will do, so one that hits them does."""
+    for log_std in np.random.default_rng(4).uniform(-9, -1, 50).astype(np.float32):
+        rows = [np.full(1000, log_std)]
+        step = log_std_step(rows, 0.1)
+        error = np.abs(from_steps(to_steps(rows[0], step), step) - log_std).max()
+        assert error < step / 6
+        assert 2 / 3 * log_std_steps(0.1)[1] < step <= log_std_steps(0.1)[1]
+
+
+def test_stds_that_are_evenly_spread_get_the_largest_step():
+    rows = [np.random.default_rng(5).uniform(-20, 0, 10**5)]
+    assert log_std_step(rows, 0.1) >= log_std_steps(0.1)[2]
+
+
+@pytest.mark.parametrize("width", [1e-4, 0.1, 3.0])
+@pytest.mark.parametrize("centre", [-4.0, -0.05, 1e-3])
+def test_stds_keep_the_step_that_they_have(width, centre):
+    values = np.random.default_rng(6).normal(centre, width, 1000).astype(np.float32)
+    step = log_std_step([values], 0.1)
+    stored = from_steps(to_steps(values, step), step).astype(np.float32)
+    assert log_std_step([stored], 0.1) == step
+    oldest = log_std_steps(0.1)[0]
+    old = from_steps(to_steps(values, oldest), oldest).astype(np.float32)
+    assert log_std_step([old], 0.1) == oldest
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
+def test_stds_that_are_no_multiples_get_some_step(value):
+    assert log_std_step([np.array([-3, value], np.float32)], 0.1) == log_std_steps(0.1)[1]
 
 
 def test_stds_do_not_depend_on_the_callers_decimals():

@@ -42,7 +42,7 @@ def trained(folder, name, *words):
 def _little_work():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(chain, "_SECONDS", 0.0)
-        patched.setattr(traits, "TOLERANCES", (0.03, 0.3, 1.0))
+        patched.setattr(traits, "TOLERANCES", (0.01, 0.3, 1.0))
         yield
 
 

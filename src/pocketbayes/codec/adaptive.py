@@ -106,11 +106,12 @@ def apportioned(weight: Integers) -> Integers:
 
 
 class Coded(NamedTuple):
-    """Bytes in pieces, to be taken once, and the fewest that the numbers' frequencies allow."""
+    """Bytes in pieces, to be taken once, the fewest that frequencies allow, and the nats lost."""
 
     pieces: Iterable[bytes | memoryview]
     size: int
     bound: float
+    nats: float = 0.0
 
     @property
     def data(self) -> bytes:

@@ -20,13 +20,14 @@ _LEAST_ROOM, _GROWTH = 1 << 30, 256  # bytes that any file may unfold to; times 
 
 @dataclass(frozen=True)
 class Part:
-    """One stored section: how it is coded, and the least bytes that its frequencies allow."""
+    """One stored section; its bound and the nats lost are known to who writes it."""
 
     name: str
     coding: str
     bytes: int
     bound: float | None
     arrays: tuple[str, ...]
+    nats: float | None = None
 
 
 @dataclass
@@ -72,7 +73,8 @@ def coded(
         made = packer.section(name, [arrays[member] for member in members], is_exact)
         sections[name] = appended(room, made.coded.pieces)
         said[name] = {"coding": made.coding} | ({} if made.step is None else {"step": made.step})
-        parts.append(Part(name, made.coding, len(sections[name]), made.coded.bound, tuple(members)))
+        size, bound = len(sections[name]), made.coded.bound
+        parts.append(Part(name, made.coding, size, bound, tuple(members), made.nats))
         del made  # its bytes are on disk now
     words = nested({name: spec.word() for name, spec in specs.items()})
     return CodedArrays({"arrays": words, "sections": said}, sections, specs, tuple(parts))

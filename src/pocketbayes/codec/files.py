@@ -22,6 +22,7 @@ from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
+from pocketbayes.codec.steps import TOLERANCE
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number, warn
 from pocketbayes.layers import (
@@ -55,7 +56,7 @@ def save(
     model: nn.Module,
     path: str | os.PathLike[str],
     *,
-    tolerance: float = 1e-3,
+    tolerance: float = TOLERANCE,
     lossless: bool = False,
     exact_state: bool = False,
     example: Tensor | tuple[Tensor, ...] | None = None,
@@ -71,7 +72,7 @@ def save(
         path: where to; by habit it ends in `.pocket`.
         tolerance: nats by which the stored posterior of any weight may differ from the model's,
             KL(model || file); of a weight with an inclusion variable, nats of each of the two.
-            Smaller is larger: a quarter costs about two bits a weight.
+            Smaller is larger: a quarter costs about two bits a weight. The default is 0.01.
         lossless: keep every bit of everything.
         exact_state: keep every bit of what is deterministic (biases, norms, point weights), which
             else is stored as float16 where that is near enough; buffers other than those of batch
@@ -83,7 +84,7 @@ def save(
 
     Returns:
         `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
-        numbers in it allow, and the model's KL; prints as a table.
+        numbers in it allow, the model's KL, and the nats that storing lost; prints as a table.
 
     Raises:
         ProgramError: with an example, an operation that no program can hold, by its name, or a
@@ -103,10 +104,8 @@ def save(
     families = {name: family[type(q)] for name, q in posteriors.items()}
     tally = tally_of(posteriors.items(), families, describe(model).decay_std)
     codebooks, numbers = codebooks_of(posteriors)
-    arrays, options = (
-        _arrays(model, posteriors, codebooks),
-        Options(tolerance, lossless, exact_state),
-    )
+    arrays = _arrays(model, posteriors, codebooks)
+    options = Options(tolerance, lossless, exact_state)
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
         "model": description_to_store(model).to_facts(),

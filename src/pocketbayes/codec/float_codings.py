@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,21 @@ def _all_there(rows: Iterable[Integers | None]) -> Iterator[Integers]:
 
 def _encode_steps(arrays: Arrays, job: Job) -> Coded | None:
     try:
-        return coded_integers(multiples_of_step(arrays, job), smooth=False)
+        made = coded_integers(multiples_of_step(arrays, job), smooth=False)
     except _NoMultipleError:
         return None
+    return made._replace(nats=fsum(_nats_of_steps(arrays, job)))
+
+
+def _nats_of_steps(arrays: Arrays, job: Job) -> Iterator[float]:
+    """What the multiples cost, a few at a time."""
+    step, nats_of = _step(job), job.nats_of
+    if nats_of is None:
+        return
+    for array, spec in zip(arrays, job.specs, strict=True):
+        for at in pieces(len(array)):
+            values = as_floats(array[at], spec).astype(np.float64)
+            yield float(nats_of(np.rint(values / step) * step - values).sum())
 
 
 def steps_in(data: Data, job: Job) -> Iterator[Integers]:
@@ -79,13 +92,16 @@ def _rounded(values: Floats, spec: Spec) -> Array:
 
 
 def _encode_relative(arrays: Arrays, job: Job) -> Coded | None:
+    nats = list[float]()
     try:
-        return None if job.log_stds is None else coded_integers(_relative_runs(arrays, job))
+        made = None if job.log_stds is None else coded_integers(_relative_runs(arrays, job, nats))
     except _NoMultipleError:
         return None
+    return made and made._replace(nats=fsum(nats))
 
 
-def _relative_runs(arrays: Arrays, job: Job) -> Iterator[Integers]:
+def _relative_runs(arrays: Arrays, job: Job, nats: list[float]) -> Iterator[Integers]:
+    """Multiples by ranges of stds; adds what they cost, error^2 / 2 of stds, a few at a time."""
     assert job.log_stds is not None
     logs = iter(job.log_stds.integers)
     for array, spec in zip(arrays, job.specs, strict=True):
@@ -93,20 +109,25 @@ def _relative_runs(arrays: Arrays, job: Job) -> Iterator[Integers]:
         if max(array.max(), -array.min()) > np.finfo(array.dtype).max / 2:
             raise _NoMultipleError  # the nearest multiple may be twice as large
         for count, places in _ranges(k):
-            rows = (_multiples(array[p], _own_steps(k[p], job), spec) for p in places)
+            rows = (
+                _multiples(array[p], _own_steps(k[p], job), spec, _step(job), nats) for p in places
+            )
             yield in_one_row(_all_there(rows), count)
         del k, rows  # before the next ones are made
 
 
-def _multiples(means: Array, steps: NDArray[np.float64], spec: Spec) -> Integers | None:
+def _multiples(
+    means: Array, steps: NDArray[np.float64], spec: Spec, step: float, nats: list[float]
+) -> Integers | None:
     """The nearest multiples; None if floats are too coarse to be as near as these."""
     values = as_floats(means, spec)
     found = to_steps(values, steps)
     if found is None:
         return None
     back = as_floats(_rounded(from_steps(found, steps), spec), spec)
-    error = np.abs(back.astype(np.float64) - values)
-    return found if (error <= _ROUNDING / 2 * steps).all() else None
+    error = np.abs(back.astype(np.float64) - values) / steps
+    nats.append(float((error * step) @ (error * step)) / 2)
+    return found if (error <= _ROUNDING / 2).all() else None
 
 
 def _decode_relative(data: Data, job: Job) -> Iterator[Array]:

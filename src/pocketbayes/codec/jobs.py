@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.adaptive import Coded
@@ -22,11 +23,12 @@ class Steps(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One section: the specs of its arrays, its step, and what its stds' logs were coded as."""
+    """One section: specs of its arrays, its step, its stds' coded logs, and nats of errors."""
 
     specs: Sequence[Spec]
     step: float | None = None
     log_stds: Steps | None = None
+    nats_of: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
 
 
 class Coding(NamedTuple):

@@ -12,12 +12,16 @@ import numpy as np
 from torch import Tensor
 
 from pocketbayes.codec.adaptive import Coded
-from pocketbayes.codec.arrays import Spec, flat, spec_of
+from pocketbayes.codec.arrays import Spec, as_floats, flat, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.float_codings import multiples_of_step
 from pocketbayes.codec.jobs import Array, Arrays, Job, Steps, counts
 from pocketbayes.codec.steps import (
+    TOLERANCE,
+    Doubles,
+    log_odds_nats,
     log_odds_step,
+    log_std_nats,
     log_std_step,
     mean_step,
     tolerance_of_log_odds,
@@ -27,17 +31,15 @@ from pocketbayes.codec.steps import (
 from pocketbayes.codec.tokens import Integers, found
 
 _PARTNER = {"mean": "log_std", "outlier_mean": "outlier_log_std"}
-_STEPS: dict[str, Callable[[float], float]] = {
-    "log_std": log_std_step,
-    "outlier_log_std": log_std_step,
-    "mean": mean_step,
-    "outlier_mean": mean_step,
-    "log_odds": log_odds_step,
+_LOG_STDS = tuple(_PARTNER.values())
+_LEAST_TOLERANCE: dict[str, Callable[[float], float]] = {
+    **dict.fromkeys(_LOG_STDS, tolerance_of_log_std),
+    **dict.fromkeys(_PARTNER, tolerance_of_mean),
+    "log_odds": tolerance_of_log_odds,
 }
-_TOLERANCES: dict[Callable[[float], float], Callable[[float], float]] = {
-    log_std_step: tolerance_of_log_std,
-    mean_step: tolerance_of_mean,
-    log_odds_step: tolerance_of_log_odds,
+_NATS: dict[str, Callable[[Doubles], Doubles]] = {
+    **dict.fromkeys(_LOG_STDS, log_std_nats),
+    "log_odds": log_odds_nats,
 }
 _PLACES = ("index", "outlier", "blend")
 WITH_STEP = ("steps", "relative")
@@ -56,21 +58,24 @@ def options_behind(sections: Mapping[str, float | None]) -> Options | None:
     """What sections of these steps were stored with; None: none of them tells.
 
     Steps are rounded down, so all tolerances between two bounds give the same ones: of the lower
-    bounds the largest lies in between for all sections.
+    bounds the largest lies in between for all sections. Log-stds keep a step that they have.
     """
-    told = {name: step for name, step in sections.items() if _role(name) in _STEPS}
+    told = {name: step for name, step in sections.items() if _role(name) in _LEAST_TOLERANCE}
     if not told:
         return None
-    least = [_TOLERANCES[_STEPS[_role(n)]](step) for n, step in told.items() if step is not None]
-    return Options(max(least) * (1 + 1e-9)) if least else Options(1e-3, lossless=True)
+    least = [_LEAST_TOLERANCE[_role(n)](step) for n, step in told.items() if step is not None]
+    return (
+        Options(min(1.0, max(least) * (1 + 1e-9))) if least else Options(TOLERANCE, lossless=True)
+    )
 
 
 class Section(NamedTuple):
-    """Coded arrays: how, the bytes, the least that their frequencies allow, and the step."""
+    """Coded arrays: how, the bytes, the step, and the nats by which weights differ, at most."""
 
     coding: str
     coded: Coded
     step: float | None
+    nats: float = 0.0
 
 
 def section_name(array: str, spec: Spec, families: Mapping[str, str]) -> str:
@@ -112,7 +117,7 @@ def candidates(section: str, spec: Spec, options: Options) -> tuple[str, ...]:
         return ("planes",)
     if family in ("state", "table", "point", "sparse_point") or role == "blend_share":
         return ("half", "half planes", "planes")
-    if role in _STEPS:
+    if role in _LEAST_TOLERANCE:
         return ("relative" if role in _PARTNER else "steps", "planes")
     return ("planes",)
 
@@ -128,18 +133,38 @@ class Packer:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._logs: dict[str, tuple[Arrays, Job]] = {}
+        self._labels = 0
 
     def section(self, name: str, tensors: list[Tensor], is_exact: bool = False) -> Section:
         """The smallest coding of these arrays."""
         specs, arrays = [spec_of(t) for t in tensors], [flat(t) for t in tensors]
         options = self._options._replace(lossless=self._options.lossless or is_exact)
         possible = candidates(name, specs[0], options)
-        step = _STEPS[_role(name)](self._options.tolerance) if _role(name) in _STEPS else None
-        job = Job(specs, step, self._log_stds(name, specs))
+        step = self._step(_role(name), specs, arrays) if set(possible) & set(WITH_STEP) else None
+        job = Job(specs, step, self._log_stds(name, specs), _NATS.get(_role(name)))
         found = self._smallest(name, possible, arrays, job)
         if found.coding == "steps":
             self._logs[name] = arrays, job
-        return found
+        if _role(name) == "label":
+            self._labels += sum(counts(job))
+        return found._replace(nats=self._nats(name, found, arrays))
+
+    def _step(self, role: str, specs: list[Spec], arrays: Arrays) -> float:
+        """The step of a section that may be coded in steps."""
+        if role in _LOG_STDS:
+            values = [as_floats(array, spec) for array, spec in zip(arrays, specs, strict=True)]
+            return log_std_step(values, self._options.tolerance)
+        return (log_odds_step if role == "log_odds" else mean_step)(self._options.tolerance)
+
+    def _nats(self, name: str, found: Section, arrays: Arrays) -> float:
+        """Of multiples as counted; of a codebook's float16 the most for each label."""
+        if found.coding in WITH_STEP:
+            return found.coded.nats
+        if found.coding.startswith("half") and _role(name) == "blend_share":
+            return sum(len(array) * _share_cost(array) for array in arrays)
+        if found.coding.startswith("half") and name.startswith("table/log_std"):
+            return max(map(_log_std_cost, arrays)) * self._labels
+        return 0.0
 
     def _log_stds(self, name: str, specs: list[Spec]) -> Steps | None:
         """What the logs of the stds of these means were coded as: found anew, one by one."""

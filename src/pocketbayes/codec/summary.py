@@ -56,6 +56,8 @@ class FileSummary:
         ratio_to_fp32: the bytes of these weights as plain 32-bit numbers, over the file's.
         ratio_to_posterior: the same with a mean and a std for each.
         kl: nats from prior to posterior.
+        stored_within: KL(model || file) of all weights together at most, in nats; `inspect` does
+            not know it.
         prior: "learned" (a std for each tensor) or "fixed"; None: not known.
         beta: weight of the KL in training; less than 1 is a tempered posterior.
         decay_std: std of the prior that weight decay put on the means, which `kl` counts.
@@ -87,6 +89,7 @@ class FileSummary:
     ratio_to_fp32: float
     ratio_to_posterior: float
     kl: float
+    stored_within: float | None
     prior: str | None
     beta: float | None
     decay_std: float | None
@@ -131,8 +134,18 @@ class FileSummary:
                 f"{self.ratio_to_fp32:.2f}; with a std each {self.ratio_to_posterior:.2f}",
             ),
             ("bits-back limit", f"{self.bits_back_bytes:,.0f} bytes (KL / ln 2)"),
+            *self._nats(),
             ("sha256", self.sha256),
         ]
+
+    def _nats(self) -> list[tuple[str, str]]:
+        """The KL, and beside it what storing costs."""
+        rows = [("KL to the prior", f"{self.kl:,.0f} nats")]
+        if self.stored_within is not None:
+            each = self.stored_within / max(1, self.active_weights)
+            words = f"{self.stored_within:,.0f} nats of the model ({each:.2g} a weight)"
+            rows.append(("stored within", words))
+        return rows
 
     def _calibration(self) -> list[tuple[str, str]]:
         """What was found on held-out data, or taught, if anything."""
@@ -246,6 +259,7 @@ def summary_of(
         ratio_to_fp32=4 * weights / file.file.size,
         ratio_to_posterior=8 * weights / file.file.size,
         kl=tally.kl,
+        stored_within=_stored_within(file),
         prior=model.get("prior"),
         beta=model.get("beta"),
         decay_std=model.get("decay_std"),
@@ -257,6 +271,11 @@ def summary_of(
         program=program,
         sections=_sections(file),
     )
+
+
+def _stored_within(file: Contents) -> float | None:
+    nats = [part.nats for part in file.parts if part.nats is not None]
+    return math.fsum(nats) if len(nats) == len(file.parts) else None
 
 
 def _sections(file: Contents) -> tuple[Section, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pocketbayes.codec import described, inspect, prepare_directory, stored_with
+from pocketbayes.codec import TOLERANCE, described, inspect, prepare_directory, stored_with
 from pocketbayes.commands.evaluate import require_target
 from pocketbayes.commands.flags import UsageError, options_in
 from pocketbayes.commands.opening import opened_data, opened_model
@@ -66,7 +66,7 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
-        exact=options.exact, tolerance=stored.get("tolerance", 1e-3),
+        exact=options.exact, tolerance=stored.get("tolerance", TOLERANCE),
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
-        exact=options.exact, tolerance=stored_with(path).get("tolerance", 1e-3),
+        exact=options.exact, tolerance=stored_with(path).get("tolerance", TOLERANCE),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pocketbayes.layers import Ensemble, Inputs, describe, named_posteriors
 from pocketbayes.methods import Deterministic, MCDropout, MeanField, Method, Sharing, unshare_
 from pocketbayes.posteriors import Gaussian, Sparse, SpikeSlab
 
-FINE, COARSE, COARSEST = 0.03, 0.3, 1.0  # nats a weight
+FINE, COARSE, COARSEST = 0.01, 0.3, 1.0  # nats a weight
 TOLERANCES = (FINE, 0.1, COARSE, COARSEST)
 _STD_LR = 1e-2
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codec import log_odds_step, log_std_step, mean_step, to_steps
+from pocketbayes.codec import log_odds_step, log_std_steps, mean_step, to_steps
 from pocketbayes.layers import named_posteriors
 from pocketbayes.posteriors import Posterior
 
@@ -37,9 +37,10 @@ def code_weights_(model: nn.Module, tolerance: float) -> None:
 def _code_posterior_(posterior: Posterior, tolerance: float) -> None:
     decoders = dict[str, Decoder]()
     for log_std, mean in _PAIRS.items():
-        logs = _codes(posterior, log_std, log_std_step(tolerance))
-        if logs is not None:
-            _code_pair_(posterior, mean, log_std, logs, tolerance, decoders)
+        tried = ((step, _codes(posterior, log_std, step)) for step in log_std_steps(tolerance))
+        found = next(((step, logs) for step, logs in tried if logs is not None), None)
+        if found is not None:
+            _code_pair_(posterior, mean, log_std, *found, tolerance, decoders)
     odds = _codes(posterior, "log_odds", log_odds_step(tolerance))
     if odds is not None:
         _code_steps_(posterior, "log_odds", odds, log_odds_step(tolerance), decoders)
@@ -71,12 +72,13 @@ def _code_pair_(
     posterior: Posterior,
     mean: str,
     log_std: str,
+    log_step: float,
     logs: Tensor,
     tolerance: float,
     decoders: dict[str, Decoder],
 ) -> None:
     """Log-stds, and means as multiples of a share of each weight's own std."""
-    log_step, step = log_std_step(tolerance), mean_step(tolerance)
+    step = mean_step(tolerance)
     codes = _codes(posterior, mean, (logs * log_step).exp() * step)
     low, levels = int(logs.min()), int(logs.max() - logs.min()) + 1
     words = 0 if codes is None else (int(codes.max() - codes.min()) + 1) * levels

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pocketbayes.codec import as_stored, load, stored_with, write_atomically
+from pocketbayes.codec import TOLERANCE, as_stored, load, stored_with, write_atomically
 from pocketbayes.deploy.c_exporting import export_c
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.onnx_models import onnx_model
@@ -38,7 +38,7 @@ def export(
     num_samples: int = 30,
     likelihood: str | None = None,
     level: float | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float = TOLERANCE,
     int8: bool = False,
     exact: bool = False,
 ) -> Exported:
