@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.compression.search import best_fitting, searched
+from pocketbayes.compression.choosing import best_fitting, searched
 from pocketbayes.methods import Method
 
 # A model after so many epochs of a method.

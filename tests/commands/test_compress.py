@@ -16,7 +16,7 @@ from pocketbayes.commands import compress, opening, train
 from pocketbayes.compression import chain, traits
 from pocketbayes.layers import Ensemble, describe
 
-FAST = [""--num-samples", "2", "--device", "cpu"]
+FAST = ["--num-samples", "2", "--device", "cpu"]
 
 
 def run_here(*words):
@@ -299,7 +299,7 @@ def test_a_config_file_says_the_same(run, compressed, tmp_path):
         ["--method", "subspace", "--density", "0.5"],
         ["--method", "spike-slab"],
         ["--method", "variational-dropout"],
-        ["--method", "sharing", ""--objective", "rate_distortion"],
+        ["--method", "sharing", "--objective", "rate_distortion"],
     ],
     ids=lambda words: words[1],
 )
