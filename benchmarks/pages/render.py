@@ -181,9 +181,13 @@ def grouped(found: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Any, l
     return lines
 
 
+# What tells lines of one run apart, beside what `told` says.
+REPEATS = ("seed", "batch", "split", "tolerance", "what")
+
+
 def last_runs(found: Sequence[Row]) -> list[Row]:
     """Each run once: of one that was repeated, the last."""
-    return list({(told(row), row.get("seed"), row.get("batch")): row for row in found}.values())
+    return list({(told(row), *map(row.get, REPEATS)): row for row in found}.values())
 
 
 def text(values: list[Any]) -> str:

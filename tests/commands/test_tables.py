@@ -163,7 +163,7 @@ def test_a_run_of_an_older_version_goes_on_as_it_was(tmp_path):
     pb.save(model, tmp_path / "new" / "model.pocket")
     run("train", "--parent", tmp_path / "new", "--epochs", "1", "--out", tmp_path / "next")
     assert pb.inspect(tmp_path / "next" / "model.pocket").preprocess == facts
-    run("compress", tmp_path / "new", "--target-bytes", "1MB", "--epochs", "0", "--finalists", "0",
+    run("compress", tmp_path / "new", "--target-bytes", "1MB", "--epochs", "0",
         "--out", tmp_path / "small")  # fmt: skip
     (tmp_path / "b.csv").write_text("x,c\n1,z\n")
     done = run("predict", tmp_path / "next", tmp_path / "b.csv", code=1)

@@ -154,8 +154,10 @@ FRONT = [
         (Limits(bytes=100, multiplications=60), 2),
         (Limits(bytes=100, multiplications=60, drop=0.05), 0),
         (Limits(drop=0.005), 4),  # the smallest
-        (Limits(drop=0.0), 0),
-        (Limits(bytes=100, drop=0.001), 0),
+        (Limits(drop=0.0), 1),  # the accuracy of 0 is kept, its NLL is not
+        (Limits(bytes=100, drop=0.001), None),
+        (Limits(bytes=95, drop=0.025), 4),
+        (Limits(bytes=60, drop=0.025), None),
     ],
 )
 def test_the_best_that_keeps_to_the_limits(limits, best):

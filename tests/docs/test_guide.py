@@ -30,7 +30,7 @@ from PIL import Image
 
 import pocketbayes
 from pocketbayes.cli import main
-from pocketbayes.compression import search
+from pocketbayes.compression import chain
 from pocketbayes.training import defaults
 
 ROOT = Path(__file__).parents[2]
@@ -133,8 +133,8 @@ def run_command(command, kept, monkeypatch) -> None:
 def test_blocks_run(page, kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(search, "_PARTS_KEPT", ())
-    monkeypatch.setattr(search, "_TOLERANCES", (0.03,))
+    monkeypatch.setattr(chain, "_SECONDS", 0.0)
+    monkeypatch.setattr(chain, "_LEAST_STEPS", 20)
     monkeypatch.setattr(defaults, "_LEAST_STEPS", {"values": 30, "classes": 30})
     monkeypatch.setattr(defaults, "_EPOCHS", MOST_EPOCHS)
     namespace, left_out = {"__name__": page.stem}, ""

@@ -39,7 +39,7 @@ class CompressOptions:
         target_bytes: most bytes of the new file, as 500000, 500kB, 0.5MB or 1MiB.
         max_multiplications: most multiplications of a pass over one example, zeros left out.
         max_drop: most accuracy to lose, 0.01 being a point, or share by which the RMSE may rise;
-            0.005 if nothing else is said.
+            the NLL may rise by 4 nats times it. 0.005 if nothing else is said.
         out: directory of the new run; default RUN-compressed.
         epochs: passes over the training data after each pruning; 0: none. Default: a quarter of
             those that the run was trained for.

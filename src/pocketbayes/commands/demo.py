@@ -200,7 +200,8 @@ def _measured(
     seed: int,
 ) -> Outcome:
     """Stores a network, and measures what comes back out of the file."""
-    size = saved_portably(model, directory / f"{name}.pocket", data[0].batch([0])[0])
+    example, tolerance = data[0].batch([0])[0], SHOWN[name].tolerance
+    size = saved_portably(model, directory / f"{name}.pocket", example, tolerance=tolerance)
     model = load(directory / f"{name}.pocket")
     known, unknown = (MemoryLoader(part, 500) for part in data[1:])
     generator = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ from pocketbayes.compression import prune_
 from pocketbayes.data import MemoryLoader
 from pocketbayes.distillation import distill_
 from pocketbayes.layers import bayesianize_
-from pocketbayes.methods import Deterministic, MeanField, Method, Sharing
+from pocketbayes.methods import Deterministic, MeanField, Method
 from pocketbayes.models import build_network
 from pocketbayes.training import fit
 
@@ -28,12 +28,14 @@ class Step:
         parent: the line whose file it goes on from; None: a fresh network.
         density: the share of weights that is kept before training.
         part: it gets one of so many parts of the epochs.
+        tolerance: nats a weight by which storing may change it.
     """
 
     method: Method | None
     parent: str | None = None
     density: float | None = None
     part: int = 1
+    tolerance: float = 0.01
 
     def epochs(self, all_epochs: int) -> int:
         """Passes over the data, at least one."""
@@ -45,9 +47,10 @@ class Step:
 SHOWN: dict[str, Step] = {
     "deterministic": Step(Deterministic(lr=0.01)),
     "mean-field": Step(MeanField(lr=0.01)),
-    "pruned": Step(MeanField(lr=0.005, warmup=0.0), "mean-field", density=0.3, part=4),
-    "shared": Step(Sharing(objective="rate_distortion", components=256), "pruned", part=8),
-    "one-pass": Step(None, "shared", part=8),
+    "pruned": Step(
+        MeanField(lr=0.005, warmup=0.0), "mean-field", density=0.3, part=4, tolerance=0.1
+    ),
+    "one-pass": Step(None, "pruned", part=8, tolerance=0.1),
 }
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,14 +12,14 @@ from pocketbayes.errors import ProgramError
 _MOST_BYTES, _MOST_SHARE = 2048, 0.01  # that a program may add
 
 
-def saved_portably(model: nn.Module, path: Path, example: Tensor) -> FileSummary:
+def saved_portably(model: nn.Module, path: Path, example: Tensor, **options: Any) -> FileSummary:
     """Writes the model, with its program if it has one that is small; else says why not."""
     try:
-        size = save(model, path, example=example)
+        size = save(model, path, example=example, **options)
     except ProgramError as error:
         print(f"the file needs torch to be read: {error}", file=sys.stderr)
-        return save(model, path)
+        return save(model, path, **options)
     assert size.program is not None
     if size.program["bytes"] > max(_MOST_BYTES, _MOST_SHARE * size.bytes):
-        return save(model, path)
+        return save(model, path, **options)
     return size

@@ -9,6 +9,7 @@ from pocketbayes.errors import PocketBayesError, require_count, require_number
 
 _AIM, _CLOSE = 0.995, 0.98  # of the target: where a search aims, and where it may end
 DEFAULT_DROP = 0.005
+_NATS_PER_DROP = 4.0  # an answer that turns wrong, .9 to .02, costs log(45) = 3.8 nats
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Limits:
     Attributes:
         bytes: most bytes of the file.
         multiplications: most multiplications of a pass over one example, zeros left out.
-        drop: most accuracy that may be lost or, of values, share by which the RMSE may rise.
+        drop: most accuracy that may be lost or, of values, share by which the RMSE may rise. Four
+            times it are the nats by which the NLL may rise.
     """
 
     bytes: int | None = None
@@ -54,7 +56,10 @@ def is_within(found: Quality, before: Quality, limits: Limits) -> bool:
         return False
     if (found.multiplications or 0) > (limits.multiplications or math.inf):
         return False
-    return limits.drop is None or lost(found, before) <= limits.drop + 1e-9
+    if limits.drop is None:
+        return True
+    is_sure_as_before = found.nll <= before.nll + _NATS_PER_DROP * limits.drop + 1e-9
+    return is_sure_as_before and lost(found, before) <= limits.drop + 1e-9
 
 
 def lost(found: Quality, before: Quality) -> float:

@@ -18,7 +18,7 @@ from pocketbayes.compression.choosing import (
     path_between,
     unreachable,
 )
-from pocketbayes.compression.heads import head_bytes_for, with_head
+from pocketbayes.compression.heads import head_bytes_for, is_too_much, with_head
 from pocketbayes.compression.outcome import Compression, line_of
 from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share, tolerances_of
 from pocketbayes.errors import PocketBayesError, require_count
@@ -73,8 +73,8 @@ def compress(
         max_multiplications: most multiplications of a pass over one example, zeros left out; early
             layers, whose weights are used at many positions, then get fewer.
         max_drop: most accuracy to lose, .01 being a point; of values, the share by which the RMSE
-            may rise. Without a limit above, the smallest such file wins. None: no bound or, if
-            nothing else is said, 0.005.
+            may rise. The NLL may rise by 4 nats times it. Without a limit above, the smallest such
+            file wins. None: no bound or, if nothing else is said, 0.005.
         one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
             left out where it is a quarter of the file, or its NLL clearly worse than that of draws.
         epochs: of training after each pruning; None: a quarter of those that the model was trained
@@ -110,8 +110,12 @@ def compress(
             plain, plain if teacher is None else teacher, train_loader, batches,
             _example(model, batches), Path(folder), settings,
         )  # fmt: skip
-        reserve = head_bytes_for(chain, limits.bytes) if one_pass else 0
-        return _compressed(replace(chain, head_bytes=reserve), limits, _teller(progress))
+        reserve, say = head_bytes_for(chain, limits.bytes) if one_pass else 0, _teller(progress)
+        if one_pass and not reserve:
+            say(
+                "without a one-pass head: the model can have none, or it would be a quarter of that"
+            )
+        return _compressed(replace(chain, head_bytes=reserve), limits, say)
 
 
 def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
@@ -130,19 +134,37 @@ def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
         return _compressed(replace(chain, head_bytes=0), limits, say)
     if number is None:
         raise unreachable(limits, min((c.quality() for c in front), key=lambda q: q.bytes))
-    chosen = front[number]
-    stored = chosen.model()
-    file, headed = chosen.path.read_bytes(), None
-    if chain.head_bytes:
-        found = with_head(chain, chosen, stored, limits.bytes)
-        if found is None:
-            say("the one-pass head is left out: by draws the model is better, or only so it fits")
-        else:
-            stored, headed = found
-            file = headed.path.read_bytes()
-            say(line_of(headed))
-    stored = stored.to(first_parameter(chain.model).device)
-    return Compression(stored, before, front, chosen, headed, file)
+    headed = _headed(chain, front[number], limits, say)
+    if headed is not None:
+        return _found(chain, before, front, front[number], headed)
+    front = [replace(c, reserve=0) for c in front]  # a larger one may fit without a head
+    number = best_of([c.quality() for c in front], before.quality(), limits)
+    assert number is not None
+    return _found(chain, before, front, front[number], None)
+
+
+def _headed(chain: Chain, chosen: Candidate, limits: Limits, say: Say) -> Candidate | None:
+    """The chosen network with a head, where that is worth its bytes."""
+    if not chain.head_bytes:
+        return None
+    if is_too_much(chain.head_bytes, limits.bytes or chosen.quality().bytes):
+        say(f"the one-pass head is left out: {chain.head_bytes:,} bytes beside {chosen.bytes:,}")
+        return None
+    found = with_head(chain, chosen, limits.bytes)
+    if found is None:
+        say("the one-pass head is left out: by draws the model is better, or only so it fits")
+    else:
+        say(line_of(found))
+    return found
+
+
+def _found(
+    chain: Chain, before: Candidate, front: list[Candidate], chosen: Candidate,
+    headed: Candidate | None,
+) -> Compression:  # fmt: skip
+    made = headed or chosen
+    stored = made.model().to(first_parameter(chain.model).device)
+    return Compression(stored, before, front, chosen, headed, made.path.read_bytes())
 
 
 def _front(

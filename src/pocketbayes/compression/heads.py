@@ -4,17 +4,15 @@ import copy
 import warnings
 from dataclasses import replace
 
-from torch import nn
-
 from pocketbayes.codec import as_stored
 from pocketbayes.compression.chain import Candidate, Chain
 from pocketbayes.compression.traits import COARSE
 from pocketbayes.distillation import distill_
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import Ensemble, has_random_weights
+from pocketbayes.layers import Ensemble, first_parameter, has_random_weights
 
 _MOST = 0.25  # of a file may be its head
-_SPARE = 64, 1 / 32  # bytes, and share of a head, by which another one may be longer in a file
+_SPARE = 64, 1 / 12  # bytes, and share of a head, by which another one may be longer in a file
 _WORSE = 0.02  # nats by which one pass may be worse than draws
 
 
@@ -32,24 +30,28 @@ def head_bytes_for(chain: Chain, target: int | None) -> int:
     except PocketBayesError:
         return 0
     taken = chain.size_of(model, COARSE) - without
-    spare = _SPARE[0] + round(_SPARE[1] * taken)
-    return 0 if target is not None and taken + spare > _MOST * target else taken + spare
+    taken += _SPARE[0] + round(_SPARE[1] * taken)
+    return 0 if target is not None and is_too_much(taken, target) else taken
 
 
-def with_head(
-    chain: Chain, chosen: Candidate, stored: nn.Module, target: int | None
-) -> tuple[nn.Module, Candidate] | None:
+def is_too_much(head: int, file: int) -> bool:
+    """Whether a head would take more of a file than it is worth."""
+    return head > _MOST * file
+
+
+def with_head(chain: Chain, chosen: Candidate, target: int | None) -> Candidate | None:
     """The chosen network with a head that was taught by its own draws, if that fits and is good."""
-    model = stored.to(next(chain.model.parameters()).device)
+    model = chosen.model().to(first_parameter(chain.model).device)
     model = distill_(
-        copy.deepcopy(model), chain.train, seed=chain.settings.seed,
-        likelihood=chain.settings.likelihood,
-    )  # fmt: skip
+        model, chain.train, seed=chain.settings.seed, likelihood=chain.settings.likelihood
+    )
     path = chosen.path.with_name("one_pass.pocket")
     found, size = as_stored(model, path=path, tolerance=chosen.tolerance)
     record = chain.measured(found)
     is_worse = not record.nll <= chosen.record.nll + _WORSE
     if is_worse or (target is not None and size > target):
         return None
-    what = f"{chosen.what}, by one pass"
-    return found, replace(chosen, what=what, bytes=size, record=record, path=path)
+    return replace(
+        chosen, what=f"{chosen.what}, by one pass", bytes=size, record=record, path=path,
+        rung=replace(chosen.rung, model=model), reserve=0,
+    )  # fmt: skip
