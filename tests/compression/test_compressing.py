@@ -98,10 +98,11 @@ def test_training_on_with_a_teacher_pays(model, digits, small):
 
 def test_without_a_size_the_smallest_file_that_loses_little(model, digits):
     small = compressed(model, digits, max_drop=0.02)
-    kept = small.before.record.accuracy - 0.02 - 1e-9
-    good = [c for c in small.front if c.record.accuracy >= kept]
+    least = small.before.record.accuracy - 0.02 - 1e-9
+    most = small.before.record.nll + 0.08 + 1e-9
+    good = [c for c in small.front if c.record.accuracy >= least and c.record.nll <= most]
     assert small.bytes == min(c.bytes for c in good) < small.before.bytes
-    assert any(c.record.accuracy < kept for c in small.front)  # it went as far as it could
+    assert len(good) < len(small.front)  # it went as far as it could
 
 
 def test_multiplications_are_kept_to(model, digits):
@@ -113,9 +114,9 @@ def test_multiplications_are_kept_to(model, digits):
 def test_a_head_is_part_of_the_file_and_of_its_limit(digits):
     made = network(nn.Linear(64, 150), nn.ReLU(), nn.Linear(150, 10))
     pb.fit(made, digits[0], epochs=40, progress=False)
-    small = compressed(made, digits, target_bytes=14_000, one_pass=True)
+    small = compressed(made, digits, target_bytes=15_000, one_pass=True)
     assert small.one_pass is not None
-    assert small.bytes == small.one_pass.bytes <= 14_000
+    assert small.bytes == small.one_pass.bytes <= 15_000
     x = next(iter(digits[1]))[0]
     assert pb.predict(small.model, x).estimator == "one_pass"
     assert small.one_pass.record.estimator == "one_pass"

@@ -76,7 +76,8 @@ def compress(
             may rise. The NLL may rise by 4 nats times it. Without a limit above, the smallest such
             file wins. None: no bound or, if nothing else is said, 0.005.
         one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
-            left out where it is a quarter of the file, or its NLL clearly worse than that of draws.
+            left out where it takes a quarter of the file from the weights, or where its NLL is
+            clearly worse than that of draws.
         epochs: of training after each pruning; None: a quarter of those that the model was trained
             for, or 10, and at least 500 steps. 0 trains nothing.
         method: trains on after pruning; None: `MeanField` with the beta of the model.
@@ -113,7 +114,7 @@ def compress(
         reserve, say = head_bytes_for(chain, limits.bytes) if one_pass else 0, _teller(progress)
         if one_pass and not reserve:
             say(
-                "without a one-pass head: the model can have none, or it would be a quarter of that"
+                "without a one-pass head: the model can have none, or its bytes are needed"
             )
         return _compressed(replace(chain, head_bytes=reserve), limits, say)
 
@@ -147,7 +148,7 @@ def _headed(chain: Chain, chosen: Candidate, limits: Limits, say: Say) -> Candid
     """The chosen network with a head, where that is worth its bytes."""
     if not chain.head_bytes:
         return None
-    if is_too_much(chain.head_bytes, limits.bytes or chosen.quality().bytes):
+    if limits.bytes is None and is_too_much(chain.head_bytes, chosen.quality().bytes):
         say(f"the one-pass head is left out: {chain.head_bytes:,} bytes beside {chosen.bytes:,}")
         return None
     found = with_head(chain, chosen, limits.bytes)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pocketbayes.codec import as_stored
 from pocketbayes.compression.chain import Candidate, Chain
-from pocketbayes.compression.traits import COARSE
+from pocketbayes.compression.traits import COARSE, FINE
 from pocketbayes.distillation import distill_
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import Ensemble, first_parameter, has_random_weights
@@ -17,7 +17,7 @@ _WORSE = 0.02  # nats by which one pass may be worse than draws
 
 
 def head_bytes_for(chain: Chain, target: int | None) -> int:
-    """Bytes to leave for a head; 0: the model can have none, or it would fill a quarter."""
+    """Bytes to leave for a head; 0: the model can have none, or it would take too many."""
     if isinstance(chain.model, Ensemble) or not has_random_weights(chain.model):
         return 0
     model = copy.deepcopy(chain.model)
@@ -31,7 +31,9 @@ def head_bytes_for(chain: Chain, target: int | None) -> int:
         return 0
     taken = chain.size_of(model, COARSE) - without
     taken += _SPARE[0] + round(_SPARE[1] * taken)
-    return 0 if target is not None and is_too_much(taken, target) else taken
+    if target is None or chain.size_of(chain.model, FINE) + taken <= target:
+        return taken  # nothing else wants the bytes
+    return 0 if is_too_much(taken, target) else taken
 
 
 def is_too_much(head: int, file: int) -> bool:
