@@ -91,9 +91,30 @@ def test_the_same_seed_gives_the_same_bytes(model, digits):
     assert first.file == again.file
 
 
-def test_training_on_with_a_teacher_pays(model, digits, small):
+def test_training_on_pays(model, digits, small):
     untrained = compressed(model, digits, target_bytes=2600, epochs=0)
     assert small.chosen.record.nll < untrained.chosen.record.nll
+
+
+def test_an_unsure_model_does_not_teach_its_doubt(digits):
+    """After few epochs it is far less sure than right; labels alone mend that."""
+    made = network(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    pb.fit(made, digits[0], epochs=8, progress=False)
+    small = compressed(made, digits, target_bytes=3200, epochs=40)
+    taught = compressed(made, digits, target_bytes=3200, epochs=40, teacher=made)
+    assert small.chosen.density < 1
+    assert small.chosen.record.nll < small.before.record.nll - 0.1
+    assert small.chosen.record.nll < taught.chosen.record.nll - 0.1
+
+
+def test_beta_goes_on_as_it_was(digits):
+    followed = network(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    pb.fit(followed, digits[0], epochs=1, progress=False)
+    method = tuning_of(followed)
+    assert (method.least_beta, method.beta) == (0.05, 0.3)
+    pb.fit(followed, digits[0], pb.MeanField(beta=0.7), epochs=1, progress=False)
+    method = tuning_of(followed)
+    assert (method.least_beta, method.beta) == (None, 0.7)
 
 
 def test_without_a_size_the_smallest_file_that_loses_little(model, digits):

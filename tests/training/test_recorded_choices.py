@@ -25,7 +25,7 @@ def test_what_was_chosen_is_in_the_result_and_in_the_file(tmp_path):
     model = mlp()
     result = pb.fit(model, data(), epochs=3, **QUIETLY)
     assert (result.method.lr, result.epochs, result.steps) == (3e-3, 3, 12)
-    expected = {"method": "MeanField", "lr": 3e-3, "epochs": 3, "steps": 12}
+    expected = {"method": "MeanField", "lr": 3e-3, "epochs": 3, "steps": 12, "betas": [0.05, 0.3]}
     pb.save(model, tmp_path / "a.pocket")
     found = pb.inspect(tmp_path / "a.pocket")
     assert found.training == found.to_dict()["training"] == describe(model).training == expected

@@ -27,7 +27,6 @@ from pocketbayes.compression.traits import (
 )
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, named_posteriors
-from pocketbayes.likelihoods import likelihood_of
 from pocketbayes.methods import Method, Sharing
 from pocketbayes.prediction import Record, evaluate, predict
 from pocketbayes.training import fit, refresh_noise_, refresh_norms_, with_teacher
@@ -118,7 +117,7 @@ class Chain:
     """A model, its data, and a folder for files; `head_bytes` are left in each for a head."""
 
     model: nn.Module
-    teacher: nn.Module
+    teacher: nn.Module | None
     train: Iterable[Any]
     validation: list[Any]
     example: Inputs
@@ -233,7 +232,7 @@ class Chain:
     def _fit(self, model: nn.Module, method: Method, epochs: int) -> list[dict[str, Any]]:
         torch.compiler.reset()  # compiled code fits one density
         s, loader = self.settings, self.train
-        if epochs and likelihood_of(model, s.likelihood).name == "categorical":
+        if epochs and self.teacher is not None:
             loader = with_teacher(loader, self.teacher)
         return fit(
             model, loader, method, epochs=epochs, likelihood=s.likelihood, seed=s.seed,

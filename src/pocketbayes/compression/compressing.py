@@ -61,8 +61,8 @@ def compress(
     """Makes a trained model small: sparse, coarsely stored or shared, and quick by one pass.
 
     The model is pruned by signal-to-noise ratio, at most to a third at a time, and trained on after
-    each step; classifiers learn from the given model, too, or from `teacher`. Every network on the
-    way is stored at several tolerances; each file is loaded, and measured on the validation data.
+    each step. Every network on the way is stored at several tolerances; each file is loaded, and
+    measured on the validation data.
     The given model stays as it is.
 
     Args:
@@ -81,7 +81,7 @@ def compress(
         epochs: of training after each pruning; None: a quarter of those that the model was trained
             for, or 10, and at least 500 steps. 0 trains nothing.
         method: trains on after pruning; None: `MeanField` with the beta of the model.
-        teacher: a classifier to learn from after pruning, such as a larger one; None: the model.
+        teacher: a larger classifier to learn from after pruning, beside the labels.
         components: entries of a codebook at most, which the weights share in a further candidate
             for a size in bytes; None: no such candidate, which is slow to make and seldom best.
         num_samples: draws per prediction.
@@ -108,14 +108,12 @@ def compress(
         plain = copy.deepcopy(model)
         set_head(plain, None)
         chain = Chain(
-            plain, plain if teacher is None else teacher, train_loader, batches,
+            plain, teacher, train_loader, batches,
             _example(model, batches), Path(folder), settings,
         )  # fmt: skip
         reserve, say = head_bytes_for(chain, limits.bytes) if one_pass else 0, _teller(progress)
         if one_pass and not reserve:
-            say(
-                "without a one-pass head: the model can have none, or its bytes are needed"
-            )
+            say("without a one-pass head: the model can have none, or its bytes are needed")
         return _compressed(replace(chain, head_bytes=reserve), limits, say)
 
 
@@ -235,7 +233,8 @@ def _down_to_limits(chain: Chain, begin: Rung, limits: Limits, add: Callable[[Ru
     for _ in range(3):  # training moved its bytes
         if fits or limits.bytes is None:
             break
-        rung = chain.sparser(rung, 0.95 * rung.density, bound)
+        density = min(chain.density_for(rung, limits.bytes), 0.95 * rung.density)
+        rung = chain.sparser(rung, density, bound)
         fits = add(rung)
     if chain.epochs() and fits:
         add(chain.sparser(rung, rung.density * 2**-0.5, bound))  # stored finer, it may be better

@@ -36,9 +36,12 @@ def sharing_method(
 
 
 def _beta(model: nn.Module) -> dict[str, Any]:
-    """The KL's weight with which the training ended; nothing if it had none."""
-    beta = describe(model).beta
-    return {} if beta is None else {"beta": beta}
+    """The KL's weight as in training, where it may have followed the doubt; nothing without one."""
+    known = describe(model)
+    betas = (known.training or {}).get("betas")
+    if betas is not None:
+        return {"least_beta": betas[0], "beta": betas[1]}
+    return {} if known.beta is None else {"beta": known.beta}
 
 
 def can_share(model: nn.Module) -> bool:
