@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "training": "codec layers likelihoods methods posteriors prediction",
     "deploy": "codec layers likelihoods moments posteriors prediction programs tracing",
     "estimators": "codec layers likelihoods methods models posteriors prediction training",
-    "compression": "codec distillation layers likelihoods methods posteriors prediction sharing "
+    "compression": "codec distillation layers methods posteriors prediction sharing "
     "sparsity training",
     "report": "codec data layers methods posteriors prediction",
     "commands": "codec compression data deploy distillation layers likelihoods methods models "

@@ -18,7 +18,7 @@ from pocketbayes.commands.runs import MODEL, read_metrics, read_run_config, writ
 from pocketbayes.data import DATASETS
 from pocketbayes.errors import PocketBayesError, optional_module
 from pocketbayes.layers import describe
-from pocketbayes.report import Findings, Numbers, RandomWeights, answers_of, report_page
+from pocketbayes.report import Findings, Numbers, RandomWeights, answers_of, report_page, tried_in
 
 # Of `evaluate`: for plain weights, which have no file to speak of, and for corrupted images.
 _OTHERS = ("normalize", "corruption", "severity")
@@ -122,6 +122,7 @@ def _findings(
         classes=known.class_names or (),
         settings=_settings(target),
         seconds=_seconds(target),
+        tried=tried_in(read_metrics(target)),
     )
 
 

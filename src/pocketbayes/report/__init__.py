@@ -13,6 +13,7 @@ from pocketbayes.report.plots import (
     save_figure,
 )
 from pocketbayes.report.tables import console, facts_table, rows_table, show
+from pocketbayes.report.tried import tried_in
 
 __all__ = [
     "FeatureReport",
@@ -31,5 +32,6 @@ __all__ = [
     "rows_table",
     "save_figure",
     "show",
+    "tried_in",
     "weight_figures",
 ]

@@ -11,6 +11,7 @@ from pocketbayes.methods import Sharing
 from pocketbayes.prediction import risk_coverage as risk_by_coverage
 from pocketbayes.report.canvas import Chart, drawn, label_bytes
 from pocketbayes.report.findings import ClassAnswers, Findings, ValueAnswers
+from pocketbayes.report.fronts import front_chart
 from pocketbayes.report.planes import draw_confidences
 from pocketbayes.report.plots import COLOURS, Numbers, as_label, draw_reliability
 from pocketbayes.report.words import bytes_in_words
@@ -36,7 +37,8 @@ def charts_of(found: Sequence[Findings]) -> list[Chart]:
 
 def _of_one(found: Findings) -> list[Chart]:
     """Pictures of one model's file and weights, and of its classes."""
-    charts = [_bytes(found)]
+    charts = [front_chart(found.name, found.tried)] if found.tried else []
+    charts.append(_bytes(found))
     if isinstance(found.answers, ClassAnswers) and 1 < len(found.classes) <= 20:
         charts.append(_classes(found))
     if found.weights.posteriors:

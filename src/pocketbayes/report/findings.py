@@ -1,6 +1,6 @@
 """What is known of one model: numbers, answers one by one, its file and its weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from pocketbayes.data import ImageSet, TableSet
 from pocketbayes.prediction import Answers, ClassPrediction, LabelPrediction, Prediction
 from pocketbayes.report.figures import RandomWeights
 from pocketbayes.report.plots import Numbers
+from pocketbayes.report.tried import Tried
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Findings:
         classes: their names.
         settings: how the model was trained, if that is known.
         seconds: that it took to train or, of a compressed run, to compress.
+        tried: of a compressed run, what was tried.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Findings:
     classes: tuple[str, ...]
     settings: Mapping[str, Any]
     seconds: float | None = None
+    tried: Sequence[Tried] = ()
 
 
 def answers_of(answers: Answers, target_scale: tuple[float, float]) -> tuple[Any, Any]:

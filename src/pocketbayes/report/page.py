@@ -9,6 +9,7 @@ from pocketbayes.report.canvas import Chart
 from pocketbayes.report.charts import charts_of
 from pocketbayes.report.examples import Example, most_uncertain, surest_mistakes
 from pocketbayes.report.findings import ClassAnswers, Findings
+from pocketbayes.report.fronts import COLUMNS, front_rows
 from pocketbayes.report.tables import as_text, flattened
 from pocketbayes.report.words import bytes_in_words, comparison, verdict
 
@@ -74,6 +75,7 @@ def report_page(found: Sequence[Findings], title: str, facts: Mapping[str, Any])
         _table(found),
         _section("In pictures", '<div class="grid">' + "".join(map(_figure, charts)) + "</div>"),
         *(_examples(one, len(found) > 1) for one in found),
+        *(_front(one) for one in found if one.tried),
         _facts(found, facts),
     ]
     body = "\n".join(parts)
@@ -128,6 +130,11 @@ def _table(found: Sequence[Findings]) -> str:
         for one in found
     ]
     return _section("Numbers", f'<div class="wide">{_html_table(head, rows)}</div>')
+
+
+def _front(found: Findings) -> str:
+    table = _html_table(COLUMNS, front_rows(found.tried))
+    return _section(f"{found.name}: what was tried", f'<div class="wide">{table}</div>')
 
 
 def _html_table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
