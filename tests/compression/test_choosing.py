@@ -164,6 +164,12 @@ def test_the_best_that_keeps_to_the_limits(limits, best):
     assert best_of(FRONT, BEFORE, limits) == best
 
 
+def test_two_percent_of_bytes_give_way_to_a_better_file():
+    front = [Quality(100, 1, 0.2, 0.9, False), Quality(102, 1, 0.1, 0.9, False),
+             Quality(103, 1, 0.05, 0.9, False)]  # fmt: skip
+    assert best_of(front, BEFORE, Limits(drop=0.01)) == 1
+
+
 def test_of_values_the_rmse_may_rise_by_a_share():
     before = Quality(1000, None, 1.0, -2.0, True)
     front = [Quality(50, None, 1.0, -2.1, True), Quality(60, None, 1.0, -2.02, True)]

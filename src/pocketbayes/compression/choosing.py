@@ -9,6 +9,7 @@ from pocketbayes.errors import PocketBayesError, require_count, require_number
 
 _AIM, _CLOSE = 0.995, 0.98  # of the target: where a search aims, and where it may end
 DEFAULT_DROP = 0.005
+_HARDLY_LARGER = 1.02
 _NATS_PER_DROP = 4.0  # an answer that turns wrong, .9 to .02, costs log(45) = 3.8 nats
 
 
@@ -73,14 +74,16 @@ def best_of(found: Sequence[Quality], before: Quality, limits: Limits) -> int | 
     """The number of the best candidate that keeps to the limits; None: none does.
 
     With a limit of bytes or multiplications the least NLL, then the best score, then the fewest
-    bytes; where only quality is bounded, the fewest bytes.
+    bytes; where only quality is bounded, the same among those that hardly are larger than the
+    smallest.
     """
     kept = [i for i, quality in enumerate(found) if is_within(quality, before, limits)]
-    by_size = limits.bytes is None and limits.multiplications is None
+    if limits.bytes is None and limits.multiplications is None:
+        least = min((found[i].bytes for i in kept), default=0)
+        kept = [i for i in kept if found[i].bytes <= _HARDLY_LARGER * least]
 
     def order(i: int) -> tuple[float, ...]:
-        q = found[i]
-        return (q.bytes, q.nll, -q.score) if by_size else (q.nll, -q.score, q.bytes)
+        return found[i].nll, -found[i].score, found[i].bytes
 
     return min(kept, key=order, default=None)
 

@@ -74,7 +74,8 @@ def compress(
             layers, whose weights are used at many positions, then get fewer.
         max_drop: most accuracy to lose, .01 being a point; of values, the share by which the RMSE
             may rise. The NLL may rise by 4 nats times it. Without a limit above, the smallest such
-            file wins. None: no bound or, if nothing else is said, 0.005.
+            file wins, or a better one within 2% of it. None: no bound or, if nothing else is said,
+            0.005.
         one_pass: teach a head at the end (`distill_`), so that predictions need one pass. It is
             left out where it takes a quarter of the file from the weights, or where its NLL is
             clearly worse than that of draws.
