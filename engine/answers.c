@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CATEGORICAL, BERNOULLI, GAUSSIAN, HETEROSCEDASTIC, STUDENT_T, POISSON, NEGATIVE_BINOMIAL, LIKELIHOODS };
 static const char *const NAMES[] = {"categorical", "bernoulli", "gaussian", "heteroscedastic", "student-t", "poisson", "negative-binomial"};
 
 static int likelihood_of(const pocket *m)
@@ -142,26 +141,19 @@ static void part_of(const pocket *m, int how, const float *x, size_t k, float *l
     }
 }
 
-/* The quantile of a mixture of normals, by bisection between Cantelli's bounds. */
-static float quantile(const float *location, const float *variance, int draws, double mean, double std, double share)
+/* What all draws share beside location and variance: a t's degrees of freedom, or a dispersion. */
+static double shared_of(const pocket *m, int how, size_t k)
 {
-    double odds = sqrt(share / (1 - share)), low = mean - std / odds, high = mean + std * odds;
-    for (int i = 0; i < 28; i++) {
-        double middle = (low + high) / 2, below = 0;
-        for (int s = 0; s < draws; s++)
-            below += 0.5 * erfc(-(middle - (double)location[s]) / sqrt(2 * (double)variance[s] + 1e-60)) / draws;
-        if (below < share)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (float)((low + high) / 2);
+    const float *found = learned(m, how == STUDENT_T ? "noise_log_freedom" : "noise_log_dispersion");
+    float log_dispersion = found ? found[k] : -15, log_freedom = found ? found[k] : 1.38629436f;
+    return how == STUDENT_T ? 2 + exp((double)bounded(log_freedom, 10)) : exp((double)bounded(log_dispersion, 15));
 }
 
-/* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it. */
-static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
+/* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it.
+   Gives whether variances are finite. */
+static int tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
 {
-    int how = likelihood_of(m), draws = d.draws;
+    int how = likelihood_of(m), draws = d.draws, good = 1;
     size_t targets = how == HETEROSCEDASTIC ? m->outputs / 2 : m->outputs;
     float factor = m->facts.temperature > 0 ? m->facts.temperature : 1;
     size_t most = (size_t)draws;
@@ -180,16 +172,18 @@ static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *
             apart += ((double)location[s] - mean) * ((double)location[s] - mean) / (draws > 1 ? draws - 1 : 1);
         }
         double std = sqrt(inside + apart);
+        good &= isfinite((float)(inside + apart)) != 0;
         if (a->mean) a->mean[to] = (float)mean;
         if (a->aleatoric) a->aleatoric[to] = (float)inside;
         if (a->epistemic) a->epistemic[to] = (float)apart;
         if (a->std) a->std[to] = (float)std;
-        for (int s = 0; s < draws && d.is_gaussian && draws > 1; s++)   /* no gaps between the draws */
+        for (int s = 0; s < draws && d.is_gaussian && draws > 1 && how <= HETEROSCEDASTIC; s++)   /* no gaps between the draws */
             location[s] = (float)mean, variance[s] += (float)apart;
-        double tail = (1 - (double)ask->level) / 2;
-        if (a->lower) a->lower[to] = quantile(location, variance, draws, mean, std, tail);
-        if (a->upper) a->upper[to] = quantile(location, variance, draws, mean, std, 1 - tail);
+        double tail = (1 - (double)ask->level) / 2, own = shared_of(m, how, k);
+        if (a->lower) a->lower[to] = mixed_quantile(how, own, location, variance, draws, mean, std, tail);
+        if (a->upper) a->upper[to] = mixed_quantile(how, own, location, variance, draws, mean, std, 1 - tail);
     }
+    return good;
 }
 
 /* Mean and variance over draws of the outputs themselves. */
@@ -206,6 +200,14 @@ static void tell_outputs(const pocket *m, drawn d, size_t row, size_t rows, cons
         if (a->outputs) a->outputs[row * m->outputs + k] = (float)mean;
         if (a->variances) a->variances[row * m->outputs + k] = d.draws > 1 ? (float)(apart / (d.draws - 1)) : 0;
     }
+}
+
+static int are_finite(drawn d, size_t n)
+{
+    for (size_t i = 0; i < n * (size_t)d.draws; i++)
+        if (!isfinite(d.x[i / n * d.step + i % n]))
+            return 0;
+    return 1;
 }
 
 /* Outputs of some rows into a draw, one number of all lanes after the other into rows. */
@@ -277,17 +279,14 @@ static int draw_block(pocket *m, const float *const *inputs, const pocket_ask *a
 
 static const char *refused(const pocket *m, const float *const *inputs, int rows, const pocket_ask *ask, const pocket_answer *a)
 {
-    int how = likelihood_of(m);
     if (rows < 1)
         return "there is nothing to predict";
     if (ask->estimator == POCKET_MOMENTS && (m->no_moments[0] || !m->options.moments))
         return m->no_moments[0] ? m->no_moments : "the model was not opened for moments";
     if (ask->estimator == POCKET_ONE_PASS && (!m->has_head || m->members > 1))
-        return "the model has no one-pass head";
+        return "the model has no one-pass head: teach one by pb.distill_ before pb.save, or ask for another estimator";
     if (ask->estimator != POCKET_MEAN && (ask->draws < 1 || ask->draws > m->options.most_draws))
         return "the model was not opened for as many draws, or none were asked for";
-    if ((a->lower || a->upper) && m->kind == POCKET_VALUES && how != GAUSSIAN && how != HETEROSCEDASTIC)
-        return "intervals are known for Gaussian noise only";
     if ((a->lower || a->upper) && !(ask->level > 0 && ask->level < 1))
         return "the level of an interval must be between 0 and 1";
     for (int k = 0; k < m->program.inputs; k++)
@@ -318,13 +317,17 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
         for (size_t row = 0; row < block; row++) {
             int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
             drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
+            int good = are_finite(d, n);
             tell_outputs(m, d, first + row, (size_t)rows, a);
             if (m->kind == POCKET_CLASSES)
                 tell_classes(m, d, first + row, a);
             else if (m->kind == POCKET_LABELS)
                 tell_labels(m, d, first + row, a);
             else
-                tell_values(m, d, first + row, ask, a);
+                good &= tell_values(m, d, first + row, ask, a);
+            if (!good)
+                return snprintf(m->error, 256, "the answer to row %d is not finite (rows count from 0): its numbers are too "
+                                "large; prepare inputs as in training", (int)(first + row)), 1;
         }
     }
     return 0;
