@@ -111,9 +111,32 @@ def test_other_values(lite, tmp_path, likelihood, noises):
         close(getattr(found, name), getattr(expected, name))
     for bound, wanted in zip(found.interval(), expected.interval(), strict=True):
         close(bound, wanted)
-    if likelihood != "heteroscedastic":
-        with pytest.raises(lite.LiteError, match="Gaussian noise"):
-            found.interval(0.9)
+    for estimator, level in (("mean", 0.9), ("moments", 0.5), ("moments", 0.98)):
+        expected = pb.predict(theirs, x, estimator=estimator).interval(level)
+        found = ours.predict(x.numpy(), estimator).interval(level)
+        for bound, wanted in zip(found, expected, strict=True):
+            close(bound, wanted, 1e-3)
+
+
+@pytest.mark.parametrize("dispersion", [-14.0, -3.0, 1.0])
+def test_intervals_of_counts_of_all_sizes(lite, tmp_path, dispersion):
+    """Rates from 1e-9 to 1e13, whose bounds are told in float32."""
+    for likelihood in ("poisson", "negative-binomial"):
+        net = nn.Linear(1, 1)
+        nn.init.ones_(net.weight)
+        nn.init.zeros_(net.bias)
+        model = pb.bayesianize_(net, std_init=1e-6).eval()
+        add_noise_parameter(model, (1,), "noise_log_dispersion")
+        model.noise_log_dispersion.data.fill_(dispersion)
+        update_description(model, likelihood=likelihood)
+        x = torch.arange(-20.0, 31.0).unsqueeze(1)
+        pb.save(model, tmp_path / "m.pocket", lossless=True, example=x)
+        expected = pb.predict(pb.load(tmp_path / "m.pocket", nn.Linear(1, 1)), x, estimator="mean")
+        found = lite.load(tmp_path / "m.pocket").predict(x.numpy(), "mean")
+        for level in (0.5, 0.9):
+            pairs = zip(found.interval(level), expected.interval(level), strict=True)
+            for bound, wanted in pairs:
+                np.testing.assert_allclose(bound, wanted.numpy(), rtol=2e-5)
 
 
 def test_labels(lite, tmp_path):
