@@ -64,19 +64,21 @@ static float add_softmax(const float *x, size_t n, size_t step, float factor, fl
         power[c] = exponential((x[c * step] - most) * factor);
     for (size_t c = 0; c < n; c++) {
         sum += power[c];
-        mixed += power[c] * (x[c * step] - most) * factor;
+        mixed += power[c] == 0 ? 0 : power[c] * (x[c * step] - most) * factor;
     }
     for (size_t c = 0; c < n; c++)
         probs[c] += power[c] * (share / sum);
     return logf(sum) - mixed / sum;
 }
 
-/* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. */
-static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+/* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. As the others
+   it gives whether all that is told is finite. */
+static int tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
 {
     size_t classes = (size_t)m->slots[m->program.output].shape.side[0], positions = m->outputs / classes;
     float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
     float *probs = m->draws + (size_t)d.draws * ROWS * m->outputs;
+    int good = 1;
     for (size_t p = 0; p < positions; p++) {
         double entropy = 0, inside = 0;
         size_t best = 0, to = row * positions + p;
@@ -91,17 +93,20 @@ static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answ
                 a->probs[row * m->outputs + c * positions + p] = probs[c];
         }
         double rest = entropy > inside ? entropy - inside : 0;
+        good &= isfinite(inside) != 0;
         if (a->entropy) a->entropy[to] = (float)entropy;
         if (a->aleatoric) a->aleatoric[to] = (float)inside;
         if (a->epistemic) a->epistemic[to] = d.draws > 1 ? (float)(rest * d.draws / (d.draws - 1)) : 0;
         if (a->label) a->label[to] = (int32_t)best;
     }
+    return good;
 }
 
 /* The same of every label by itself. */
-static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+static int tell_labels(const pocket *m, drawn d, size_t row, const pocket_answer *a)
 {
     float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
+    int good = 1;
     for (size_t k = 0; k < m->outputs; k++) {
         double mean = 0, inside = 0;
         size_t to = row * m->outputs + k;
@@ -110,6 +115,7 @@ static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answe
             mean += (double)p / d.draws;
             inside += (double)(plogp(p) + plogp(1 - p)) / d.draws;
         }
+        good &= isfinite(mean) != 0;
         double entropy = (double)(plogp((float)mean) + plogp((float)(1 - mean))), rest = entropy > inside ? entropy - inside : 0;
         if (a->probs) a->probs[to] = (float)mean;
         if (a->entropy) a->entropy[to] = (float)entropy;
@@ -117,6 +123,7 @@ static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answe
         if (a->epistemic) a->epistemic[to] = d.draws > 1 ? (float)(rest * d.draws / (d.draws - 1)) : 0;
         if (a->label) a->label[to] = mean > 0.5;
     }
+    return good;
 }
 
 /* Location and variance of target k given an output. */
@@ -149,8 +156,7 @@ static double shared_of(const pocket *m, int how, size_t k)
     return how == STUDENT_T ? 2 + exp((double)bounded(log_freedom, 10)) : exp((double)bounded(log_dispersion, 15));
 }
 
-/* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it.
-   Gives whether variances are finite. */
+/* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it. */
 static int tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
 {
     int how = likelihood_of(m), draws = d.draws, good = 1;
@@ -200,14 +206,6 @@ static void tell_outputs(const pocket *m, drawn d, size_t row, size_t rows, cons
         if (a->outputs) a->outputs[row * m->outputs + k] = (float)mean;
         if (a->variances) a->variances[row * m->outputs + k] = d.draws > 1 ? (float)(apart / (d.draws - 1)) : 0;
     }
-}
-
-static int are_finite(drawn d, size_t n)
-{
-    for (size_t i = 0; i < n * (size_t)d.draws; i++)
-        if (!isfinite(d.x[i / n * d.step + i % n]))
-            return 0;
-    return 1;
 }
 
 /* Outputs of some rows into a draw, one number of all lanes after the other into rows. */
@@ -317,15 +315,9 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
         for (size_t row = 0; row < block; row++) {
             int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
             drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
-            int good = are_finite(d, n);
             tell_outputs(m, d, first + row, (size_t)rows, a);
-            if (m->kind == POCKET_CLASSES)
-                tell_classes(m, d, first + row, a);
-            else if (m->kind == POCKET_LABELS)
-                tell_labels(m, d, first + row, a);
-            else
-                good &= tell_values(m, d, first + row, ask, a);
-            if (!good)
+            if (!(m->kind == POCKET_CLASSES ? tell_classes(m, d, first + row, a)
+                  : m->kind == POCKET_LABELS ? tell_labels(m, d, first + row, a) : tell_values(m, d, first + row, ask, a)))
                 return snprintf(m->error, 256, "the answer to row %d is not finite (rows count from 0): its numbers are too "
                                 "large; prepare inputs as in training", (int)(first + row)), 1;
         }

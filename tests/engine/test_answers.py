@@ -271,6 +271,16 @@ def test_answers_that_are_not_finite_are_errors(library, net):
         engine.predict(x.numpy(), estimator="weight", draws=5, wanted=["mean"])
 
 
+def test_a_class_that_cannot_be_has_no_probability(library):
+    """An output of minus infinity overflows nothing."""
+    model, x = classifier().eval(), torch.randn(2, 4)
+    with torch.no_grad():
+        model.bias[1] = -torch.inf
+    assert_same_classes(
+        opened(library, model, x).predict(x.numpy()), pb.predict(model, x, estimator="mean")
+    )
+
+
 def test_what_cannot_be_told_is_refused(library):
     model, x = classifier().eval(), torch.randn(2, 4)
     engine = opened(library, model, x, moments=False)

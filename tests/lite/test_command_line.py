@@ -117,6 +117,8 @@ def test_a_table_from_file_to_answer(told, tmp_path):
 def test_counts_from_file_to_answer(told, tmp_path, likelihood):
     plain = TABLE | {"target": {"name": "y", "mean": 0.0, "std": 1.0}}
     model = model_for(tmp_path, 9, 1, likelihood=likelihood, preprocess=plain)
+    for name in ("noise_log_scale", "noise_log_freedom", "noise_log_dispersion"):
+        add_noise_parameter(model, (1,), name)
     pb.save(model, tmp_path / "m.pocket", lossless=True, example=torch.zeros(1, 9))
     (tmp_path / "rows.csv").write_text(CELLS)
     asked = ("--estimator", "mean")
