@@ -68,6 +68,7 @@ test("errors say what is wrong", () => {
   assert.throws(() => model.predict(x.slice(1)), /input 0 has 5 numbers; one example has 6/);
   assert.throws(() => model.predict([x, x]), /the network takes 1 inputs; got 2/);
   assert.throws(() => model.predict(x.map(() => NaN)), /NaN or infinite/);
+  assert.throws(() => model.predict(x.map(() => 3e38), { estimator: "moments" }), /answer to row 0 is not finite/);
   assert.throws(() => model.predict(x, { estimator: "lrt" }), /the estimator is one of mean/);
   assert.throws(() => model.predict(x, { estimator: "one_pass" }), /no one-pass head/);
   assert.throws(() => model.predict(x, { draws: 0 }), /draws must be a whole number/);

@@ -98,7 +98,9 @@ def export(
         if int8:
             raise PocketBayesError("int8 is of ONNX: weights in C have 8 bits by themselves")
         stored, pocket_bytes, _ = _stored(model, tolerance)
-        plan = planned(stored, example, estimator, likelihood, num_samples, level)
+        plan = planned(
+            stored, example, estimator, likelihood, num_samples, level, has_sets=False
+        )
         return export_c(stored, Path(path), plan, pocket_bytes, exact)
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
@@ -131,6 +133,7 @@ def _as_onnx(
     data, change = made.SerializeToString(), None
     if int8:
         data, change = quantized(data, plan)
+    apart = None if int8 else compared(stored, plan, data)
     write_atomically(path, lambda file: file.write(data))
     outputs = tuple(value.name for value in made.graph.output)
     values = outputs if "lower" in outputs or plan.likelihood.kind != "values" else ()
@@ -143,7 +146,7 @@ def _as_onnx(
         bytes=len(data),
         pocket_bytes=pocket_bytes,
         graph_bytes=made.ByteSize() - sum(c.ByteSize() for c in made.graph.initializer),
-        compared=None if int8 else compared(stored, plan, data),
+        compared=apart,
         int8_change=change,
         left_out="" if values else f"no lower and upper: ONNX has no CDF of {plan.likelihood.name}",
     )
