@@ -1,6 +1,7 @@
 """C for a microcontroller: compiled here and for a Cortex-M4, its answers are those of predict."""
 
 import ctypes
+import json
 import math
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from program_models import GOLDEN, KNOWN, network
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -18,7 +20,7 @@ from pocketbayes.deploy import c_exporting
 from pocketbayes.deploy.c_models import c_model
 from pocketbayes.deploy.c_running import answers_of
 from pocketbayes.deploy.plans import planned
-from pocketbayes.layers import describe, named_posteriors, update_description
+from pocketbayes.layers import Ensemble, describe, named_posteriors, update_description
 from pocketbayes.models import lenet5
 from pocketbayes.models.residual import BasicBlock, padded_shortcut
 from pocketbayes.posteriors import as_packed
@@ -27,6 +29,7 @@ STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wdouble-pr
 SANITISED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 CORTEX_M4 = ["-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-Os"]
 NEAR = 1e-3
+GOLDEN_ANSWERS = json.loads((GOLDEN / "answers.json").read_text())["files"]
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 needs_arm = pytest.mark.skipif(
     shutil.which("arm-none-eabi-gcc") is None, reason="there is no arm-none-eabi-gcc"
@@ -172,6 +175,28 @@ def test_answers_are_those_of_predict(untried, tmp_path, name, sparse, estimator
     assert farthest(model, found, x, estimator) < NEAR
     assert (found["label"] == found["probs"].argmax(1)).all()
     assert ("_gap[" in path.read_text()) == (sparse and name != "odd")
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("name", "estimator"), [(n, e) for n, f in GOLDEN_ANSWERS.items() for e in f["estimators"]]
+)
+def test_golden_answers(untried, tmp_path, name, estimator):
+    """Those of tests/golden/answers.json, as lite and the browser give them."""
+    model = pb.load(GOLDEN / f"program-{name}.pocket", network(name))
+    x, path = torch.tensor(json.loads(KNOWN.read_text())[name]["input"]), tmp_path / "net.c"
+    if describe(model).likelihood in ("poisson", "negative-binomial", "student-t"):
+        pytest.skip(f"C has no {describe(model).likelihood}")
+    if isinstance(model, Ensemble) or name in ("attentive", "sequential", "mc-dropout"):
+        pytest.skip("C has no ensembles, attention, recurrences or dropout that stays on")
+    if name == "spike-slab" and estimator == "moments":
+        pytest.skip("C has no moments of weights with gates")
+    options = {"exact": True, "tolerance": 1e-3}  # that of the file
+    pb.export(model, path, to="c", example=x, estimator=estimator, **options)
+    expected, found = GOLDEN_ANSWERS[name]["estimators"][estimator], run(path, x)
+    for key, values in found.items():
+        wanted = np.array(expected[key]).reshape(values.shape)
+        np.testing.assert_allclose(values, wanted, atol=NEAR, rtol=NEAR, err_msg=key)
 
 
 @needs_cc
