@@ -1,8 +1,8 @@
 """What `predict` tells of the golden programs: tests/golden/answers.json, for every engine.
 
-`python tests/answers.py` (with src and tests on PYTHONPATH) adds files that it does not have yet, and
-never changes what it has. Of each file and each estimator that needs no random numbers it has all
-fields, for the inputs that tests/golden/programs.json has; of values and labels also what many
+`python tests/answers.py` (with src and tests on PYTHONPATH) adds files that it does not have yet,
+and never changes what it has. Of each file and each estimator that needs no random numbers it has
+all fields, for the inputs that tests/golden/programs.json has; of values and labels also what many
 draws of weights tell, which every runtime draws by its own numbers.
 """
 

@@ -457,12 +457,12 @@ def test_an_answer_that_is_not_finite_is_an_error(untried, tmp_path, make, estim
     shape = (1, 8, 8) if make is mlp else (1, 16, 16)
     model, x, path = bayesian(make, estimator="weight"), inputs(*shape), tmp_path / "net.c"
     if estimator == "one_pass":
+        data = TensorDataset(inputs(*shape, rows=60), torch.arange(60) % 5)
         with pytest.warns(UserWarning, match="ever trained"):
-            data = TensorDataset(inputs(*shape, rows=60), torch.arange(60) % 5)
             pb.distill_(model, DataLoader(data, 60), epochs=1)
     pb.export(model, path, to="c", example=x, estimator=estimator)
     header = path.with_suffix(".h").read_text()
-    assert "or 2 if what is\n   answered is not finite" in header
+    assert "or 2 if what\n   is answered is not finite" in header
     predict = ctypes.CDLL(str(compiled(path))).net_predict
     answer, codes = answer_type(header, "net")(), []
     for size in (1.0, 3e38):

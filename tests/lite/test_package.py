@@ -143,7 +143,7 @@ def test_bytes_of_any_kind_are_read(lite, kind):
 def test_what_holds_no_bytes_is_an_error(lite, given):
     with pytest.raises(lite.LiteError, match=r"read takes the bytes of a file; .* takes a path"):
         lite.read(given)
-    with pytest.raises(lite.LiteError, match="cannot be read|no path"):
+    with pytest.raises(lite.LiteError, match=r"cannot be read|no path"):
         lite.load("none.pocket" if isinstance(given, GOLDEN.__class__) else given)
 
 

@@ -98,8 +98,8 @@ def header_text(facts: Facts) -> str:
         ]  # fmt: skip
     lines += [
         "", f"typedef struct {name}_answer {{", *fields, f"}} {name}_answer;", "",
-        "/* 0; or 1 if an input is NaN or infinite, and the answer is left as it was; or 2 if what is",
-        "   answered is not finite, as of inputs too large for float32: it says nothing then.",
+        "/* 0; or 1 if an input is NaN or infinite, and the answer is left as it was; or 2 if what",
+        "   is answered is not finite, as of inputs too large for float32: it says nothing then.",
         "   Its buffers are static: no two calls at a time. */",
         f"int {name}_predict(const float *input, {name}_answer *answer);",
         "#endif", "",
