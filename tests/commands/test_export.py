@@ -48,11 +48,11 @@ def test_a_bare_file_says_that_it_needs_its_table(file, tmp_path):
         run_export(file, tmp_path / "page", ExportOptions(to="web", data="csv"))
     with pytest.raises(UsageError, match=match):
         run_bench(file, BenchOptions(data="csv"))
+    wrong = ExportOptions(to="c", data="digits", file=tmp_path / "rows.csv")
     with pytest.raises(UsageError, match="--data is digits"):
-        wrong = ExportOptions(to="c", data="digits", file=tmp_path / "rows.csv")
         run_export(file, tmp_path / "m.c", wrong)
+    other = ExportOptions(to="c", file=tmp_path / "rows.csv")
     with pytest.raises(UsageError, match="for a model of rows; this model has others"):
-        other = ExportOptions(to="c", file=tmp_path / "rows.csv")
         run_export(GOLDEN / "program-head.pocket", tmp_path / "m.c", other)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,10 +26,10 @@ def as_numbers(x: ArrayLike, what: str) -> NDArray[np.float32]:
         raise LiteError(f"{what} is no array of numbers: {error}") from error
 
 
-def require_whole(value: object, name: str, least: int, most: int) -> int:
+def require_whole(value: Any, name: str, least: int, most: int) -> int:
     """A whole number between these, of Python or of numpy."""
     try:
-        found = None if isinstance(value, bool | np.bool_) else operator.index(value)  # type: ignore[call-overload]
+        found = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         found = None
     if found is None or not least <= found <= most:
