@@ -32,7 +32,6 @@ KINDS = ("onnx", "c", "page", "wheel")
 # Of ONNX: the network, its options, the density of `Subspace`, or None: mean field.
 TRAINED: dict[str, tuple[str, dict[str, Any], float | None]] = {
     "lenet5": ("lenet5", {}, None),
-    "resnet20": ("resnet20", {}, None),
     "mlp, 1,000 hidden": ("mlp", {"hidden": (1000,)}, None),
     "mlp, 1,000 hidden, 5%": ("mlp", {"hidden": (1000,)}, 0.05),
 }
@@ -120,7 +119,7 @@ def wheel_row(folder: Path) -> dict[str, Any]:
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    made.add_argument("--epochs", type=int, default=20)
+    made.add_argument("--epochs", type=int, default=10)
     a = made.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
