@@ -3,7 +3,7 @@
     python benchmarks/exports.py
 
 Weights are trained on digits for some epochs, or, of C, as they start: its size depends on their
-number only. C is linked for a Cortex-M4 by zig's clang with `-Os` against musl. A row has `kind`:
+number only. C is linked for a Cortex-M4 by zig's clang with `-Os` against musl. A row is one of
 "onnx", "c", "page" or "wheel". It takes some minutes.
 """
 
@@ -131,7 +131,7 @@ def main() -> None:
         }
         for kind in a.kinds:
             for measure, given in rows[kind]:
-                append_result("exports", kind=kind, **measure(*given))  # type: ignore[operator]
+                append_result("exports", row=kind, **measure(*given))  # type: ignore[operator]
 
 
 if __name__ == "__main__":
