@@ -351,7 +351,8 @@ RUNTIMES = Page(
             "ONNX files beside .pocket files, by moments, trained on digits",
             (
                 NETWORK_NAME, Column(".pocket", "pocket_bytes", average(1, 1e-3, " kB")),
-                Column("ONNX", "bytes", average(1, 1e-3, " kB")), Column("times", "times", average(2)),
+                Column("ONNX", "bytes", average(1, 1e-3, " kB")),
+                Column("times", "times", average(2)),
                 Column("the graph alone", "graph_bytes", average(1, 1e-3, " kB")),
             ),
             source=("exports",), where={"row": "onnx"}, by=("network",),
