@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CATEGORICAL, BERNOULLI, GAUSSIAN, HETEROSCEDASTIC, STUDENT_T, POISSON, NEGATIVE_BINOMIAL, LIKELIHOODS };
 static const char *const NAMES[] = {"categorical", "bernoulli", "gaussian", "heteroscedastic", "student-t", "poisson", "negative-binomial"};
 
 static int likelihood_of(const pocket *m)
@@ -65,19 +64,21 @@ static float add_softmax(const float *x, size_t n, size_t step, float factor, fl
         power[c] = exponential((x[c * step] - most) * factor);
     for (size_t c = 0; c < n; c++) {
         sum += power[c];
-        mixed += power[c] * (x[c * step] - most) * factor;
+        mixed += power[c] == 0 ? 0 : power[c] * (x[c * step] - most) * factor;
     }
     for (size_t c = 0; c < n; c++)
         probs[c] += power[c] * (share / sum);
     return logf(sum) - mixed / sum;
 }
 
-/* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. */
-static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+/* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. As the others
+   it gives whether all that is told is finite. */
+static int tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
 {
     size_t classes = (size_t)m->slots[m->program.output].shape.side[0], positions = m->outputs / classes;
     float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
     float *probs = m->draws + (size_t)d.draws * ROWS * m->outputs;
+    int good = 1;
     for (size_t p = 0; p < positions; p++) {
         double entropy = 0, inside = 0;
         size_t best = 0, to = row * positions + p;
@@ -92,17 +93,20 @@ static void tell_classes(const pocket *m, drawn d, size_t row, const pocket_answ
                 a->probs[row * m->outputs + c * positions + p] = probs[c];
         }
         double rest = entropy > inside ? entropy - inside : 0;
+        good &= isfinite(inside) != 0;
         if (a->entropy) a->entropy[to] = (float)entropy;
         if (a->aleatoric) a->aleatoric[to] = (float)inside;
         if (a->epistemic) a->epistemic[to] = d.draws > 1 ? (float)(rest * d.draws / (d.draws - 1)) : 0;
         if (a->label) a->label[to] = (int32_t)best;
     }
+    return good;
 }
 
 /* The same of every label by itself. */
-static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+static int tell_labels(const pocket *m, drawn d, size_t row, const pocket_answer *a)
 {
     float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
+    int good = 1;
     for (size_t k = 0; k < m->outputs; k++) {
         double mean = 0, inside = 0;
         size_t to = row * m->outputs + k;
@@ -111,6 +115,7 @@ static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answe
             mean += (double)p / d.draws;
             inside += (double)(plogp(p) + plogp(1 - p)) / d.draws;
         }
+        good &= isfinite(mean) != 0;
         double entropy = (double)(plogp((float)mean) + plogp((float)(1 - mean))), rest = entropy > inside ? entropy - inside : 0;
         if (a->probs) a->probs[to] = (float)mean;
         if (a->entropy) a->entropy[to] = (float)entropy;
@@ -118,6 +123,7 @@ static void tell_labels(const pocket *m, drawn d, size_t row, const pocket_answe
         if (a->epistemic) a->epistemic[to] = d.draws > 1 ? (float)(rest * d.draws / (d.draws - 1)) : 0;
         if (a->label) a->label[to] = mean > 0.5;
     }
+    return good;
 }
 
 /* Location and variance of target k given an output. */
@@ -142,26 +148,18 @@ static void part_of(const pocket *m, int how, const float *x, size_t k, float *l
     }
 }
 
-/* The quantile of a mixture of normals, by bisection between Cantelli's bounds. */
-static float quantile(const float *location, const float *variance, int draws, double mean, double std, double share)
+/* What all draws share beside location and variance: a t's degrees of freedom, or a dispersion. */
+static double shared_of(const pocket *m, int how, size_t k)
 {
-    double odds = sqrt(share / (1 - share)), low = mean - std / odds, high = mean + std * odds;
-    for (int i = 0; i < 28; i++) {
-        double middle = (low + high) / 2, below = 0;
-        for (int s = 0; s < draws; s++)
-            below += 0.5 * erfc(-(middle - (double)location[s]) / sqrt(2 * (double)variance[s] + 1e-60)) / draws;
-        if (below < share)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (float)((low + high) / 2);
+    const float *found = learned(m, how == STUDENT_T ? "noise_log_freedom" : "noise_log_dispersion");
+    float log_dispersion = found ? found[k] : -15, log_freedom = found ? found[k] : 1.38629436f;
+    return how == STUDENT_T ? 2 + exp((double)bounded(log_freedom, 10)) : exp((double)bounded(log_dispersion, 15));
 }
 
 /* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it. */
-static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
+static int tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
 {
-    int how = likelihood_of(m), draws = d.draws;
+    int how = likelihood_of(m), draws = d.draws, good = 1;
     size_t targets = how == HETEROSCEDASTIC ? m->outputs / 2 : m->outputs;
     float factor = m->facts.temperature > 0 ? m->facts.temperature : 1;
     size_t most = (size_t)draws;
@@ -180,16 +178,18 @@ static void tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *
             apart += ((double)location[s] - mean) * ((double)location[s] - mean) / (draws > 1 ? draws - 1 : 1);
         }
         double std = sqrt(inside + apart);
+        good &= isfinite((float)(inside + apart)) != 0;
         if (a->mean) a->mean[to] = (float)mean;
         if (a->aleatoric) a->aleatoric[to] = (float)inside;
         if (a->epistemic) a->epistemic[to] = (float)apart;
         if (a->std) a->std[to] = (float)std;
-        for (int s = 0; s < draws && d.is_gaussian && draws > 1; s++)   /* no gaps between the draws */
+        for (int s = 0; s < draws && d.is_gaussian && draws > 1 && how <= HETEROSCEDASTIC; s++)   /* no gaps between the draws */
             location[s] = (float)mean, variance[s] += (float)apart;
-        double tail = (1 - (double)ask->level) / 2;
-        if (a->lower) a->lower[to] = quantile(location, variance, draws, mean, std, tail);
-        if (a->upper) a->upper[to] = quantile(location, variance, draws, mean, std, 1 - tail);
+        double tail = (1 - (double)ask->level) / 2, own = shared_of(m, how, k);
+        if (a->lower) a->lower[to] = mixed_quantile(how, own, location, variance, draws, mean, std, tail);
+        if (a->upper) a->upper[to] = mixed_quantile(how, own, location, variance, draws, mean, std, 1 - tail);
     }
+    return good;
 }
 
 /* Mean and variance over draws of the outputs themselves. */
@@ -277,17 +277,14 @@ static int draw_block(pocket *m, const float *const *inputs, const pocket_ask *a
 
 static const char *refused(const pocket *m, const float *const *inputs, int rows, const pocket_ask *ask, const pocket_answer *a)
 {
-    int how = likelihood_of(m);
     if (rows < 1)
         return "there is nothing to predict";
     if (ask->estimator == POCKET_MOMENTS && (m->no_moments[0] || !m->options.moments))
         return m->no_moments[0] ? m->no_moments : "the model was not opened for moments";
     if (ask->estimator == POCKET_ONE_PASS && (!m->has_head || m->members > 1))
-        return "the model has no one-pass head";
+        return "the model has no one-pass head: teach one by pb.distill_ before pb.save, or ask for another estimator";
     if (ask->estimator != POCKET_MEAN && (ask->draws < 1 || ask->draws > m->options.most_draws))
         return "the model was not opened for as many draws, or none were asked for";
-    if ((a->lower || a->upper) && m->kind == POCKET_VALUES && how != GAUSSIAN && how != HETEROSCEDASTIC)
-        return "intervals are known for Gaussian noise only";
     if ((a->lower || a->upper) && !(ask->level > 0 && ask->level < 1))
         return "the level of an interval must be between 0 and 1";
     for (int k = 0; k < m->program.inputs; k++)
@@ -319,12 +316,10 @@ int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket
             int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
             drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
             tell_outputs(m, d, first + row, (size_t)rows, a);
-            if (m->kind == POCKET_CLASSES)
-                tell_classes(m, d, first + row, a);
-            else if (m->kind == POCKET_LABELS)
-                tell_labels(m, d, first + row, a);
-            else
-                tell_values(m, d, first + row, ask, a);
+            if (!(m->kind == POCKET_CLASSES ? tell_classes(m, d, first + row, a)
+                  : m->kind == POCKET_LABELS ? tell_labels(m, d, first + row, a) : tell_values(m, d, first + row, ask, a)))
+                return snprintf(m->error, 256, "the answer to row %d is not finite (rows count from 0): its numbers are too "
+                                "large; prepare inputs as in training", (int)(first + row)), 1;
         }
     }
     return 0;

@@ -187,7 +187,7 @@ static void largest_along(float *m, float *v, size_t outer, size_t n, size_t inn
             float *a = m + o * n * inner + i, *b = v + o * n * inner + i;
             size_t left = n, best = 0;
             for (size_t k = 1; common && k < n; k++)
-                best = a[k * inner] > a[best * inner] ? k : best;
+                best = a[best * inner] != a[best * inner] || a[k * inner] <= a[best * inner] ? best : k;
             a[0] = common ? a[best * inner] : a[0], b[0] = common ? b[best * inner] : b[0];
             for (; !common && left > 1; left = (left + 1) / 2) {
                 size_t half = left / 2;

@@ -23,7 +23,7 @@ EACH(hardsigmoid, (t + 3 < 0 ? 0 : t + 3 > 6 ? 6 : t + 3) / 6)
 EACH(hardswish, t * (t + 3 < 0 ? 0 : t + 3 > 6 ? 6 : t + 3) / 6)
 EACH(leaky, t > 0 ? t : a * t)
 EACH(elu, t > 0 ? t : a * expm1f(t))
-EACH(clamp, (t > a ? t : a) < b ? (t > a ? t : a) : b)
+EACH(clamp, (t < a ? a : t) > b ? b : t < a ? a : t)
 EACH(affine, a * t + b)
 
 each function_of(int code)
@@ -79,7 +79,7 @@ void quadrature(each f, int nodes, const float *m, const float *v, float *y, flo
         for (size_t j = 0; j < count; j++) {
             float spread = second[j] - first[j] * first[j];
             y[i + j] = centre[j] + first[j];
-            yv[i + j] = spread > 0 ? spread : 0;
+            yv[i + j] = spread < 0 ? 0 : spread;
         }
     }
 }
@@ -92,7 +92,7 @@ static void leaky(const float *restrict m, const float *restrict v, float *restr
         half_moments(m[i], v[i], &half, &spread, &above);
         float total = c * c * v[i] + rest * rest * spread + 2 * c * rest * v[i] * above;
         y[i] = c * m[i] + rest * half;
-        yv[i] = total > 0 ? total : 0;
+        yv[i] = total < 0 ? 0 : total;
     }
 }
 
@@ -108,7 +108,7 @@ static void rectified(const float *restrict m, const float *restrict v, float *r
 static void clipped(const float *m, const float *v, float *y, float *yv, size_t n, float low, float high)
 {
     for (size_t i = 0; i < n; i++) {
-        float std = sqrtf(v[i] > TINY ? v[i] : TINY), a = low - m[i], b = high - m[i];
+        float std = sqrtf(v[i] < TINY ? TINY : v[i]), a = low - m[i], b = high - m[i];
         a = a < -40 * std ? -40 * std : a, b = b > 40 * std ? 40 * std : b;
         float below = 0.5f * erfcf(-a / std * 0.70710678f), under = 0.5f * erfcf(-b / std * 0.70710678f);
         float beyond = 0.5f * erfcf(b / std * 0.70710678f);
@@ -118,7 +118,7 @@ static void clipped(const float *m, const float *v, float *y, float *yv, size_t 
         float second = a * a * below + b * b * beyond + v[i] * (under - below) + a * left - b * right;
         float spread = second - first * first;
         y[i] = m[i] + first;
-        yv[i] = spread > 0 ? spread : 0;
+        yv[i] = spread < 0 ? 0 : spread;
     }
 }
 

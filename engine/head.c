@@ -209,7 +209,7 @@ static void known_of(const head *h, const float *x, float *z)
             if (i >= h->hidden)
                 total += (double)h->squares[(i - h->hidden) * h->features + f] * (double)(x[f] * x[f]);
         }
-        z[i] = i < h->hidden ? clamped((float)total, 0, 50) : logf(total > 1e-12 ? (float)total : 1e-12f);
+        z[i] = i < h->hidden ? clamped((float)total, 0, 50) : logf(total < 1e-12 ? 1e-12f : (float)total);
     }
     for (int k = 0; k < h->outputs; k++)
         most = outputs[k] > most ? outputs[k] : most;

@@ -156,6 +156,10 @@ int head_plan(pocket *m);
 void head_spread(const run *r, float *mean, float *variance);
 int answers_plan(pocket *m);
 
+/* quantiles.c */
+enum { CATEGORICAL, BERNOULLI, GAUSSIAN, HETEROSCEDASTIC, STUDENT_T, POISSON, NEGATIVE_BINOMIAL, LIKELIHOODS };
+float mixed_quantile(int how, double own, const float *location, const float *variance, int draws, double mean, double std, double share);
+
 #define KERNELS(of) of(linear) of(conv) of(norm) of(layer_norm) of(group_norm) of(attention) of(matmul) of(pair) \
     of(reduce) of(softmax) of(max_pool) of(avg_pool) of(adaptive) of(unary) of(dropout) of(prelu) of(lstm) of(gru)
 #define DECLARE(name) void mean_##name(run *r, const operation *op); void moments_##name(run *r, const operation *op);

@@ -67,7 +67,7 @@ static void standardise(const affine *a, const float *m, const float *v, float *
             float all = (float)noise + 2 * t * (float)mixed + t * t * (float)second;
             u = (v[i * lanes] * (1 - 2 * (1 + t * t) * share) + all * share) * c * c;
         }
-        put(a, (first + i) / each, t, u > 0 ? u : 0, &y[i * lanes], yv ? &yv[i * lanes] : NULL);
+        put(a, (first + i) / each, t, u < 0 ? 0 : u, &y[i * lanes], yv ? &yv[i * lanes] : NULL);
     }
 }
 
@@ -129,7 +129,7 @@ static void softmax(run *r, const operation *op, int with_variance)
             for (size_t k = 0; v && k < n; k++) {
                 float p = is_log ? exponential(y[i + k * step]) : y[i + k * step];
                 float spread = (v[i + k * step] * (1 - 2 * p) + all) * (is_log ? 1 : p * p);
-                yv[i + k * step] = spread > 0 ? spread : 0;
+                yv[i + k * step] = spread < 0 ? 0 : spread;
             }
         }
 }

@@ -70,7 +70,8 @@ int pocket_default(const pocket *model);  /* the estimator where none is named; 
 size_t pocket_fact(const pocket *model, const char *name, char *text, size_t room);
 size_t pocket_memory(const pocket *model);  /* bytes held beside the file's */
 
-/* Inputs (rows, *shape), row-major. 0, or an error: see pocket_error. Allocates nothing. */
+/* Inputs (rows, *shape), row-major. 0, or an error: see pocket_error; an answer that is not finite is
+   one. Allocates nothing. */
 int pocket_predict(pocket *model, const float *const *inputs, int rows, const pocket_ask *ask,
                    const pocket_answer *answer);
 const char *pocket_error(const pocket *model);

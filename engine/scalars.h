@@ -65,14 +65,14 @@ static inline float hyperbolic_tangent(float x)
    variance = v P + mean (m - mean), P = Phi(a). */
 static inline void half_moments(float m, float v, float *mean, float *variance, float *above)
 {
-    float std = sqrtf(v > TINY ? v : TINY), a = m / std;
+    float std = sqrtf(v < TINY ? TINY : v), a = m / std;
     /* Beyond 10 stds nothing is left that a float would show, but numbers that are too small to be fast. */
     float inside = fabsf(a) < 10 ? 1.0f : 0.0f;
     a = a > 10 ? 10 : a < -10 ? -10 : a;
     float density = inside * exponential(-0.5f * a * a), beyond = tail(a, density), p = a > 0 ? 1 - beyond : beyond;
     float found = m * p + std * 0.398942280f * density, spread = v * p + found * (m - found);
     *mean = found;
-    *variance = spread > 0 ? spread : 0;
+    *variance = spread < 0 ? 0 : spread;   /* NaN stays */
     *above = p;
 }
 
@@ -83,6 +83,6 @@ static inline void larger_moments(float m, float v, float n, float w, float *mea
     half_moments(-fabsf(m - n), v + w, &half, &spread, &above);
     spread += own * (1 - 2 * above);
     *mean = half + (m > n ? m : n);
-    *variance = spread > 0 ? spread : 0;
+    *variance = spread < 0 ? 0 : spread;
 }
 #endif

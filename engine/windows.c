@@ -85,7 +85,7 @@ static void gather(const pool *p, const float *x, const float *v, size_t c, size
         int inside = row < p->side[0] && column < p->side[1];
         float mean = inside ? x[(plane + row * p->side[1] + column) * lanes + l] : -1e15f;
         float variance = inside ? v[(plane + row * p->side[1] + column) * lanes + l] : 0;
-        if (!common || k == 0 || mean > m[0]) {
+        if (!common || k == 0 || (!(mean <= m[0]) && m[0] == m[0])) {
             size_t to = common ? 0 : k * SIDE;
             m[to] = mean, s[to] = variance;
         }

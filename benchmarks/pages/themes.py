@@ -309,6 +309,11 @@ def per_density(row: Row) -> str:
     return "dense" if row["density"] == 1 else f"{100 * row['density']:g}%"
 
 
+def part_of_exports(row: Row) -> str:
+    """What a row of exports is of."""
+    return "a page of digits" if row["row"] == "page" else "the wheel"
+
+
 RUNTIMES = Page(
     "runtimes",
     "Without torch",
@@ -342,6 +347,36 @@ RUNTIMES = Page(
             ),
             source=("runtime_starts",),
             by=("network", "estimator", "runtime"),
+        ),
+        Table(
+            "ONNX files beside .pocket files, by moments, trained on digits",
+            (
+                NETWORK_NAME, Column(".pocket", "pocket_bytes", average(1, 1e-3, " kB")),
+                Column("ONNX", "bytes", average(1, 1e-3, " kB")),
+                Column("times", "times", average(2)),
+                Column("the graph alone", "graph_bytes", average(1, 1e-3, " kB")),
+            ),
+            source=("exports",), where={"row": "onnx"}, by=("network",),
+        ),
+        Table(
+            "C on a Cortex-M4, linked by clang -Os with what it needs of math.h",
+            (
+                NETWORK_NAME, Column("estimator", "estimator", text),
+                Column("tables", "tables_bytes", average(1, 1e-3, " kB")),
+                Column("flash, linked", "flash_bytes", average(1, 1e-3, " kB")),
+                Column("RAM", "ram_bytes", average(1, 1e-3, " kB")),
+            ),
+            source=("exports",), where={"row": "c"}, by=("network", "estimator"),
+        ),
+        Table(
+            "A page, and the wheel of pocketbayes-lite",
+            (
+                Column("what", part_of_exports, text),
+                Column("size", "bytes", average(0, 1e-3, " kB")),
+                Column("without its model", "page_bytes", average(0, 1e-3, " kB")),
+                Column("engine and script by gzip", "packed_bytes", average(1, 1e-3, " kB")),
+            ),
+            source=("exports",), where={"row": ("page", "wheel")}, by=("row",),
         ),
     ),
 )  # fmt: skip

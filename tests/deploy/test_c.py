@@ -1,6 +1,7 @@
 """C for a microcontroller: compiled here and for a Cortex-M4, its answers are those of predict."""
 
 import ctypes
+import json
 import math
 import re
 import shutil
@@ -9,13 +10,17 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from program_models import GOLDEN, KNOWN, network
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.codec import as_stored
 from pocketbayes.deploy import c_exporting
-from pocketbayes.layers import describe, named_posteriors, update_description
+from pocketbayes.deploy.c_models import c_model
+from pocketbayes.deploy.c_running import answers_of
+from pocketbayes.deploy.plans import planned
+from pocketbayes.layers import Ensemble, describe, named_posteriors, update_description
 from pocketbayes.models import lenet5
 from pocketbayes.models.residual import BasicBlock, padded_shortcut
 from pocketbayes.posteriors import as_packed
@@ -24,6 +29,7 @@ STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wdouble-pr
 SANITISED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 CORTEX_M4 = ["-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-Os"]
 NEAR = 1e-3
+GOLDEN_ANSWERS = json.loads((GOLDEN / "answers.json").read_text())["files"]
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 needs_arm = pytest.mark.skipif(
     shutil.which("arm-none-eabi-gcc") is None, reason="there is no arm-none-eabi-gcc"
@@ -169,6 +175,28 @@ def test_answers_are_those_of_predict(untried, tmp_path, name, sparse, estimator
     assert farthest(model, found, x, estimator) < NEAR
     assert (found["label"] == found["probs"].argmax(1)).all()
     assert ("_gap[" in path.read_text()) == (sparse and name != "odd")
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("name", "estimator"), [(n, e) for n, f in GOLDEN_ANSWERS.items() for e in f["estimators"]]
+)
+def test_golden_answers(untried, tmp_path, name, estimator):
+    """Those of tests/golden/answers.json, as lite and the browser give them."""
+    model = pb.load(GOLDEN / f"program-{name}.pocket", network(name))
+    x, path = torch.tensor(json.loads(KNOWN.read_text())[name]["input"]), tmp_path / "net.c"
+    if describe(model).likelihood in ("poisson", "negative-binomial", "student-t"):
+        pytest.skip(f"C has no {describe(model).likelihood}")
+    if isinstance(model, Ensemble) or name in ("attentive", "sequential", "mc-dropout"):
+        pytest.skip("C has no ensembles, attention, recurrences or dropout that stays on")
+    if name == "spike-slab" and estimator == "moments":
+        pytest.skip("C has no moments of weights with gates")
+    options = {"exact": True, "tolerance": 1e-3}  # that of the file
+    pb.export(model, path, to="c", example=x, estimator=estimator, **options)
+    expected, found = GOLDEN_ANSWERS[name]["estimators"][estimator], run(path, x)
+    for key, values in found.items():
+        wanted = np.array(expected[key]).reshape(values.shape)
+        np.testing.assert_allclose(values, wanted, atol=NEAR, rtol=NEAR, err_msg=key)
 
 
 @needs_cc
@@ -419,6 +447,76 @@ def test_nan_is_refused(untried, tmp_path):
     answer = answer_type(path.with_suffix(".h").read_text(), "net")()
     for wrong in (math.nan, math.inf):
         assert predict((ctypes.c_float * 8)(1, wrong), ctypes.byref(answer)) == 1
+
+
+@needs_cc
+@pytest.mark.parametrize("estimator", ["mean", "moments", "one_pass"])
+@pytest.mark.parametrize("make", [mlp, small_lenet])
+def test_an_answer_that_is_not_finite_is_an_error(untried, tmp_path, make, estimator):
+    """No activation, pooling or bound on a variance hides what overflowed before it."""
+    shape = (1, 8, 8) if make is mlp else (1, 16, 16)
+    model, x, path = bayesian(make, estimator="weight"), inputs(*shape), tmp_path / "net.c"
+    if estimator == "one_pass":
+        data = TensorDataset(inputs(*shape, rows=60), torch.arange(60) % 5)
+        with pytest.warns(UserWarning, match="ever trained"):
+            pb.distill_(model, DataLoader(data, 60), epochs=1)
+    pb.export(model, path, to="c", example=x, estimator=estimator)
+    header = path.with_suffix(".h").read_text()
+    assert "or 2 if what\n   is answered is not finite" in header
+    predict = ctypes.CDLL(str(compiled(path))).net_predict
+    answer, codes = answer_type(header, "net")(), []
+    for size in (1.0, 3e38):
+        row = np.ascontiguousarray(size * np.sign(x[0].numpy()))
+        codes.append(predict(ctypes.c_void_p(row.ctypes.data), ctypes.byref(answer)))
+    assert codes == [0, 2]
+
+
+@needs_cc
+def test_values_that_are_not_finite_are_errors(untried, tmp_path):
+    model, path = bayesian(regression), tmp_path / "net.c"
+    update_description(model, likelihood="gaussian")
+    model.register_parameter("noise_log_std", nn.Parameter(torch.zeros(2)))
+    pb.export(model, path, to="c", example=inputs(8), estimator="moments")
+    answer = answer_type(path.with_suffix(".h").read_text(), "net")()
+    predict = ctypes.CDLL(str(compiled(path))).net_predict
+    assert predict((ctypes.c_float * 8)(*[1.0] * 8), ctypes.byref(answer)) == 0
+    assert predict((ctypes.c_float * 8)(*[3e38] * 8), ctypes.byref(answer)) == 2
+
+
+@needs_cc
+def test_an_example_whose_answers_are_not_finite_is_refused(tmp_path):
+    """Before anything is written: by predict, or by the compiled file."""
+    x, path = inputs(1, 8, 8), tmp_path / "net.c"
+    for row, match in ((3e38, "a prediction is not finite: row 1"), (math.nan, "the example: row")):
+        x[1] = row
+        with pytest.raises(pb.DataError, match=match):
+            pb.export(bayesian(mlp), path, to="c", example=x, estimator="moments")
+    assert not path.exists()
+    made, library = c_model_of(bayesian(mlp), inputs(1, 8, 8)), tmp_path / "net.so"
+    (tmp_path / "net.c").write_text(made.source)
+    (tmp_path / "net.h").write_text(made.header)
+    compiled(path, name="net.so")
+    with pytest.raises(pb.PocketBayesError, match=r"net_predict refuses row 1 of the example with"):
+        answers_of(library, made, x.numpy())
+
+
+def c_model_of(model, x):
+    return c_model(model, planned(model, x, "moments", None, 30, None), "net", False)
+
+
+def test_a_promise_of_sets_binds_no_file_without_sets(untried, tmp_path):
+    """C has no prediction sets: any estimator will do, and it says that they are missing."""
+    model, x, path = bayesian(mlp), inputs(1, 8, 8, rows=40), tmp_path / "net.c"
+    update_description(model, likelihood="categorical")
+    pb.conformal(model, [(x, torch.arange(40) % 10)], estimator="weight")
+    record = pb.export(model, path, to="c", example=x[:2], estimator="mean")
+    assert "no prediction_set" in str(record)
+    values = bayesian(regression)
+    update_description(values, likelihood="gaussian")
+    values.register_parameter("noise_log_std", nn.Parameter(torch.zeros(2)))
+    pb.conformal(values, [(inputs(8, rows=40), inputs(2, rows=40))], estimator="weight")
+    with pytest.raises(pb.PocketBayesError, match='promised for estimator="weight"'):
+        pb.export(values, path, to="c", example=inputs(8), estimator="mean")
 
 
 class Products(nn.Module):

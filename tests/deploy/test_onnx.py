@@ -263,6 +263,16 @@ def test_the_seed_decides_the_draws(drawn):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**40 + 5])
+def test_a_seed_out_of_bounds_is_an_error(drawn, seed):
+    _, path, _ = drawn
+    x = inputs(4)
+    with pytest.raises(Exception, match=r"seed must be a whole number from 0 to 2\^31 - 1"):
+        run(path, x, seed=seed)
+    largest = run(path, x, seed=2**31 - 1)["mean"]
+    assert not np.array_equal(largest, run(path, x, seed=0)["mean"])
+
+
 def test_draws_have_the_law_of_the_posterior(drawn):
     """200 means of 64 draws each: by Bonferroni a false alarm comes once in 1,000 runs of seeds."""
     model, path, _ = drawn
@@ -291,6 +301,8 @@ def test_intervals_of_draws_hold_their_share(drawn):
 def test_runtimes_agree_on_draws(drawn):
     _, path, _ = drawn
     x = inputs(4)
+    for wrong in (-1, 2**31):
+        assert np.isnan(run_by_openvino(path, x, seed=wrong)["mean"]).all()
     found = run_by_openvino(path, x, seed=77)
     np.testing.assert_allclose(found["mean"], run(path, x, seed=77)["mean"], atol=NEAR)
 
@@ -332,6 +344,43 @@ def test_int8_says_what_it_changes(tmp_path):
     assert "QuantizeLinear" in kinds
     assert 0 < record.int8_change["probs"] < 0.1
     assert "int8 changed" in str(record)
+
+
+def test_flipout_opens_without_a_warning(tmp_path, capfd):
+    """A warning says that onnxruntime tried to simplify the graph, and could not."""
+    path = tmp_path / "m.onnx"
+    made = bayesian(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    pb.export(made, path, example=inputs(4), estimator="flipout", num_samples=3)
+    capfd.readouterr()
+    found = run(path, inputs(4), seed=1)
+    assert capfd.readouterr().err == ""
+    assert (found["probs"].argmax(1) == found["label"]).all()
+
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, entropy, seed):
+        return self.last(entropy * seed)
+
+
+def test_inputs_named_as_answers_are_refused_with_a_way_out(tmp_path):
+    x, path = inputs(4), tmp_path / "m.onnx"
+    with pytest.raises(pb.PocketBayesError, match=r'"entropy", as an answer .* example as a tuple'):
+        pb.export(bayesian(Named), path, example={"entropy": x, "seed": x}, estimator="mean")
+    model = bayesian(Named)
+    record = pb.export(model, path, example=(x, x), estimator="mean")
+    assert [i.name for i in opened(str(path)).get_inputs()] == ["x1", "x2"]
+    assert str(record).splitlines()[1].startswith("answers by mean: probs")
+    with pytest.raises(pb.PocketBayesError, match='"seed", as a part of the ONNX file'):
+        pb.export(bayesian(Seeded), path, example={"x": x, "seed": x}, estimator="weight")
+
+
+class Seeded(Named):
+    def forward(self, x, seed):
+        return self.last(x * seed)
 
 
 class Unusual(nn.Module):

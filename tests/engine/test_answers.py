@@ -135,8 +135,7 @@ def test_values(library, likelihood, estimator):
     whole = likelihood in ("poisson", "negative-binomial")
     update_description(model, likelihood=likelihood, temperature=None if whole else 1.4)
     x, targets = torch.randn(20, 6), 2 if likelihood == "heteroscedastic" else 4
-    wanted = ["mean", "std", "aleatoric", "epistemic"]
-    wanted += ["lower", "upper"] if likelihood in ("gaussian", "heteroscedastic") else []
+    wanted = ["mean", "std", "aleatoric", "epistemic", "lower", "upper"]
     found = told(opened(library, model, x), x, estimator, 4, wanted=wanted)
     pred = pb.predict(model, x, DRAWS, estimator=estimator)
     low, high = pred.interval(0.9)
@@ -253,6 +252,33 @@ def test_two_threads_have_a_handle_each(library):
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert all((a == b).all() for a, b in zip(alone, found, strict=True))
+
+
+@pytest.mark.parametrize("net", [nn.ReLU, nn.ReLU6, nn.GELU, nn.LeakyReLU, nn.Hardswish])
+def test_answers_that_are_not_finite_are_errors(library, net):
+    """No function and no bound on a variance hides what overflowed before it."""
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(4, 8), net(), nn.Linear(8, 3))
+    model, x = pb.bayesianize_(made, std_init=0.1).eval(), torch.zeros(3, 4)
+    x[2] = torch.tensor([1e38, -1e38, 1e38, 1e38])
+    engine = opened(library, model, x)
+    with pytest.raises(EngineError, match="answer to row 2 is not finite"):
+        engine.predict(x.numpy(), estimator="moments", draws=5)
+    x[2] = 1e30
+    model = pb.bayesianize_(nn.Linear(4, 1), std_init=0.1).eval()
+    engine = opened(library, model, x, "gaussian")
+    with pytest.raises(EngineError, match="answer to row 2 is not finite"):
+        engine.predict(x.numpy(), estimator="weight", draws=5, wanted=["mean"])
+
+
+def test_a_class_that_cannot_be_has_no_probability(library):
+    """An output of minus infinity overflows nothing."""
+    model, x = pb.bayesianize_(nn.Linear(4, 3)).eval(), torch.randn(2, 4)
+    with torch.no_grad():
+        model.bias[1] = -torch.inf
+    assert_same_classes(
+        opened(library, model, x).predict(x.numpy()), pb.predict(model, x, estimator="mean")
+    )
 
 
 def test_what_cannot_be_told_is_refused(library):

@@ -113,6 +113,25 @@ def test_a_table_from_file_to_answer(told, tmp_path):
         assert [float(cell) for cell in row[1:5]] == pytest.approx(wanted, rel=1e-3)
 
 
+@pytest.mark.parametrize("likelihood", ["poisson", "negative-binomial", "student-t"])
+def test_counts_from_file_to_answer(told, tmp_path, likelihood):
+    plain = TABLE | {"target": {"name": "y", "mean": 0.0, "std": 1.0}}
+    model = model_for(tmp_path, 9, 1, likelihood=likelihood, preprocess=plain)
+    for name in ("noise_log_scale", "noise_log_freedom", "noise_log_dispersion"):
+        add_noise_parameter(model, (1,), name)
+    pb.save(model, tmp_path / "m.pocket", lossless=True, example=torch.zeros(1, 9))
+    (tmp_path / "rows.csv").write_text(CELLS)
+    asked = ("--estimator", "mean")
+    rows = told("predict", tmp_path / "m.pocket", tmp_path / "rows.csv", *asked)
+    x, _, _ = table_from_file(tmp_path / "rows.csv", plain)
+    expected = pb.predict(model, x, estimator="mean")
+    low, high = expected.interval(0.9)
+    assert rows[0] == ["input", "value", "std", "low 90%", "high 90%", "doubt"]
+    for row, mean, std, a, b in zip(rows[1:], expected.mean, expected.std, low, high, strict=True):
+        wanted = [float(mean), float(std), float(a), float(b)]
+        assert [float(cell) for cell in row[1:5]] == pytest.approx(wanted, rel=1e-3)
+
+
 @pytest.mark.parametrize(("text", "match"), [
     ("size,paid,kind\n1,yes,red\n", "lacks the column 'plain'"),
     ("size,paid,kind,plain\n1,yes,red\n", "line 2 of .* has 3 cells, not 4"),

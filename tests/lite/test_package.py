@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hostile_files import mended
 from program_models import GOLDEN
 
@@ -92,6 +93,19 @@ def test_a_file_without_a_program_says_what_to_do(lite):
     (np.zeros((0, 6)), {}, "no rows"),
     (np.full((1, 6), np.nan), {}, "NaN or infinite"),
     ("text", {}, "no array of numbers"),
+    (["1", "2", "3", "4", "5", "6"], {}, "no array of numbers: its type is <U1"),
+    (torch.zeros(1, 6, requires_grad=True), {}, "no array of numbers: .*detach"),
+    (np.zeros((1, 6), complex), {}, "its type is complex128; pass real numbers"),
+    (np.zeros((1, 6), "datetime64[s]"), {}, "its type is datetime64"),
+    (np.ma.masked_less(np.arange(6.0), 2), {}, "masked: fill that in"),
+    (np.full((1, 6), 1e300), {}, "NaN or infinite"),
+    ([[object()] * 6], {}, "no array of numbers"),
+    (np.zeros((1, 6)), {"estimator": []}, "must be one of"),
+    (np.zeros((1, 6)), {"num_samples": np.float64(3)}, "whole number from 1 to 100,000"),
+    (np.zeros((1, 6)), {"num_samples": True}, "whole number from 1 to 100,000"),
+    (np.zeros((1, 6)), {"seed": 2**64}, r"from 0 to 2\^64 - 1"),
+    (np.zeros((1, 6)), {"level": "0.9"}, "level"),
+    (np.zeros((1, 6)), {"normals": "text"}, "normals is no array"),
     (np.zeros((1, 6)), {"estimator": "lrt"}, '"weight" draws whole networks'),
     (np.zeros((1, 6)), {"estimator": "best"}, "must be one of"),
     (np.zeros((1, 6)), {"num_samples": 0}, "num_samples"),
@@ -105,10 +119,46 @@ def test_refusals(lite, x, options, match):
         model.predict(x, **options)
     assert model.predict(np.zeros(6)).label in (0, 1, 2)
     plain = lite.load(GOLDEN / "program-mean-field.pocket")
-    with pytest.raises(lite.LiteError, match="no one-pass head"):
+    with pytest.raises(lite.LiteError, match=r"no one-pass head: teach one by pb\.distill_"):
         plain.predict(np.zeros(6), "one_pass")
     with pytest.raises(lite.LiteError, match="no prediction set"):
         _ = plain.predict(np.zeros(6)).prediction_set
+
+
+def test_numbers_of_numpy_are_numbers(lite):
+    model, x = lite.load(GOLDEN / "program-mean-field.pocket"), np.ones((1, 6), np.int16)
+    plain = model.predict(x, num_samples=7, seed=3, level=0.5)
+    asked = {"num_samples": np.int64(7), "seed": np.uint8(3), "level": np.float32(0.5)}
+    assert (model.predict(x, **asked).probs == plain.probs).all()
+    assert (model.predict(np.ma.array(x), num_samples=7, seed=3).probs == plain.probs).all()
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_bytes_of_any_kind_are_read(lite, kind):
+    data = (GOLDEN / "program-head.pocket").read_bytes()
+    assert lite.read(kind(data)).likelihood == "categorical"
+
+
+@pytest.mark.parametrize("given", ["m.pocket", GOLDEN / "program-head.pocket", 3, None])
+def test_what_holds_no_bytes_is_an_error(lite, given):
+    with pytest.raises(lite.LiteError, match=r"read takes the bytes of a file; .* takes a path"):
+        lite.read(given)
+    with pytest.raises(lite.LiteError, match=r"cannot be read|no path"):
+        lite.load("none.pocket" if isinstance(given, GOLDEN.__class__) else given)
+
+
+@pytest.mark.parametrize("name", ["mean-field", "head", "residual", "attentive", "sequential"])
+def test_answers_that_are_not_finite_are_errors(lite, name):
+    """Inputs of 1e30, whose squares are none of float32; others of the batch do not matter."""
+    model = lite.load(GOLDEN / f"program-{name}.pocket")
+    x = np.zeros((20, *model.input_shapes[0]), np.float32)
+    if name == "sequential":
+        assert np.isfinite(model.predict(x, "moments").probs).all()
+        return
+    x[17] = 1e30
+    with pytest.raises(lite.LiteError, match=r"answer to row 17 is not finite .*as in training"):
+        model.predict(x, "moments")
+    assert np.isfinite(model.predict(x[:17], "moments").probs).all()
 
 
 @pytest.mark.parametrize("name", ["head", "residual-sparse", "deep-ensemble"])

@@ -9,6 +9,8 @@ const json = (path) => JSON.parse(readFileSync(at(path), "utf8"));
 const file = (name) => readFileSync(at(`tests/golden/program-${name}.pocket`));
 const programs = json("tests/golden/programs.json"), answers = json("tests/golden/answers.json");
 
+const FIELDS = ["probs", "entropy", "aleatoric", "epistemic", "label", "mean", "std", "lower", "upper"];
+
 await ready(readFileSync(at("src/pocketbayes/deploy/web/pocketbayes.wasm")));
 
 function near(found, expected, what, most = 1e-4) {
@@ -22,11 +24,25 @@ for (const [name, known] of Object.entries(answers.files))
   for (const [estimator, told] of Object.entries(known.estimators))
     test(`${name} by ${estimator} tells what predict tells`, () => {
       const model = load(file(name)), input = programs[name].input.flat(9);
-      const found = model.predict(input, { estimator, draws: answers.draws });
-      for (const field of ["probs", "entropy", "aleatoric", "epistemic", "label"])
-        near(found[field], told[field], field);
+      const found = model.predict(input, { estimator, draws: answers.draws, level: answers.level });
+      for (const field of FIELDS.filter((name) => told[name])) near(found[field], told[field], field);
+      assert.equal(found.lower === undefined, told.lower === undefined);
       model.close();
     });
+
+// 5.5 standard errors: a false alarm once in 10^7 numbers.
+for (const [name, { draws: told }] of Object.entries(answers.files).filter(([, known]) => known.draws))
+  test(`${name} by draws has the law that predict has`, () => {
+    const model = load(file(name)), draws = 2000;
+    const found = model.predict(programs[name].input.flat(9), { estimator: "weight", draws, seed: 1 });
+    const mean = found.mean ?? found.probs, spread = told.variance.flat(9);
+    told.mean.flat(9).forEach((x, i) => {
+      const error = Math.sqrt(spread[i] * (1 / draws + 1 / told.num_samples));
+      assert.ok(Math.abs(mean[i] - x) < 5.5 * error + 1e-6, `number ${i}: ${mean[i]}, not ${x}`);
+    });
+    told.epistemic.flat(9).forEach((x, i) => assert.ok(Math.abs(found.epistemic[i] - x) < 0.25 * x + 1e-6));
+    model.close();
+  });
 
 test("the facts of a file", () => {
   const model = load(file("head"));
@@ -68,6 +84,7 @@ test("errors say what is wrong", () => {
   assert.throws(() => model.predict(x.slice(1)), /input 0 has 5 numbers; one example has 6/);
   assert.throws(() => model.predict([x, x]), /the network takes 1 inputs; got 2/);
   assert.throws(() => model.predict(x.map(() => NaN)), /NaN or infinite/);
+  assert.throws(() => model.predict(x.map(() => 3e38), { estimator: "moments" }), /answer to row 0 is not finite/);
   assert.throws(() => model.predict(x, { estimator: "lrt" }), /the estimator is one of mean/);
   assert.throws(() => model.predict(x, { estimator: "one_pass" }), /no one-pass head/);
   assert.throws(() => model.predict(x, { draws: 0 }), /draws must be a whole number/);

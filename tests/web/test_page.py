@@ -8,6 +8,7 @@ from table_files import write_csv
 from torch import nn
 
 import pocketbayes as pb
+from pocketbayes.codec import as_stored
 from pocketbayes.data import MemoryLoader, open_dataset
 from pocketbayes.deploy.web_examples import facts_of_pictures
 
@@ -53,7 +54,7 @@ def test_a_drawn_digit_is_told_as_predict_tells_it(digits, browser, tmp_path):
     assert pixels.max() > 60
     form = open_dataset("digits", "test").preprocess
     inputs = (torch.from_numpy(pixels).float() / 255 - form["mean"][0]) / form["std"][0]
-    expected = pb.predict(net, inputs, 30, estimator="moments")
+    expected = pb.predict(as_stored(net)[0], inputs, 30, estimator="moments")
     np.testing.assert_allclose(browser.run(PROBS), expected.probs[0].numpy(), atol=1e-3)
     assert browser.run(TEXT.format("head")) == "7"
     assert f"aleatoric {float(expected.aleatoric[0]):.3f}" in browser.run(TEXT.format("doubt"))
@@ -119,7 +120,7 @@ def test_rows_of_a_table_are_told_as_predict_tells_them(browser, tmp_path):
         net, MemoryLoader(train, 40, shuffle=True), epochs=4, likelihood="gaussian", progress=False
     )  # fmt: skip
     made = pb.export(net, tmp_path / "page.html", "web", example=x)
-    pred = pb.predict(net, x, 30)
+    pred = pb.predict(as_stored(net)[0], x, 30)
     assert pred.estimator == "moments"
     browser.complaints.clear()
     browser.open(made.path, 360)

@@ -81,16 +81,15 @@ function ofLabels(model: Model, pred: Prediction): Shown {
 
 function ofValues(model: Model, pred: Prediction): Shown {
   const target = model.preprocess?.target ?? {}, scale = target.std ?? 1, centre = target.mean ?? 0;
-  const real = (x: number) => centre + scale * x, mean = real(pred.mean![0]), std = scale * pred.std![0];
-  const known = pred.lower !== undefined, low = known ? real(pred.lower![0]) : mean - std, high = known ? real(pred.upper![0]) : mean + std;
+  const real = (x: number) => centre + scale * x, mean = real(pred.mean![0]);
+  const low = real(pred.lower![0]), high = real(pred.upper![0]);
   const from = Math.min(centre - 3 * scale, low), to = Math.max(centre + 3 * scale, high), place = (x: number) => (100 * (x - from)) / (to - from);
-  const called = known ? `${percent(about.level)} interval` : "one standard deviation";
   const range = made("div", { "data-mean": String(pred.mean![0]) },
     made("div", { className: "range", ariaHidden: "true" }, made("div", { className: "all" }),
       made("div", { className: "inside", style: `left:${place(low)}%;right:${100 - place(high)}%` }),
       made("div", { className: "middle", style: `left:${place(mean)}%` })),
     made("div", { className: "ends soft" }, made("span", {}, brief(from)), made("span", {}, brief(to))),
-    made("p", {}, `${called}: ${brief(low)} to ${brief(high)}`));
+    made("p", {}, `${percent(about.level)} interval: ${brief(low)} to ${brief(high)}`));
   const a = pred.aleatoric[0], e = pred.epistemic[0];
   const why = e / (a + e) < 0.5 && pred.estimator !== "mean" ? "The spread is mostly noise in the data, which more data would not take away."
     : reason(a, e, pred.estimator, "it is noisy");

@@ -52,8 +52,7 @@ const KINDS = ["classes", "labels", "values"] as const;
 const ANSWERS = ["outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label",
   "mean", "std", "lower", "upper", "samples"];
 const OF_CLASSES = ["probs", "entropy", "aleatoric", "epistemic", "label"];
-const OF_VALUES = ["mean", "std", "aleatoric", "epistemic"];
-const WITH_INTERVAL = ["gaussian", "heteroscedastic"];
+const OF_VALUES = ["mean", "std", "aleatoric", "epistemic", "lower", "upper"];
 const ERROR = 256;
 
 let engine: Exports | undefined;
@@ -126,8 +125,7 @@ export class Model {
     this.open(draws, estimator === "moments");
     const inputs = (Array.isArray(input) && typeof input[0] === "object" ? input : [input]) as Input[];
     const rows = this.rows(inputs);
-    const names = [...(this.kind === "values" ? OF_VALUES : OF_CLASSES)];
-    if (this.kind === "values" && WITH_INTERVAL.includes(this.facts.likelihood)) names.push("lower", "upper");
+    const names = this.kind === "values" ? OF_VALUES : OF_CLASSES;
     return this.asked(inputs, rows, names, { estimator, draws, seed, level });
   }
 

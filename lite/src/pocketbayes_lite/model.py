@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pocketbayes_lite.arguments import as_numbers, require_level, require_whole
 from pocketbayes_lite.errors import LiteError
 from pocketbayes_lite.handles import Handles
 from pocketbayes_lite.library import (
@@ -30,7 +31,6 @@ from pocketbayes_lite.predictions import (
     LabelPrediction,
     Prediction,
     ValuePrediction,
-    require_level,
 )
 
 ESTIMATORS = {"mean": MEAN, "one_pass": ONE_PASS, "moments": MOMENTS, "weight": WEIGHT}
@@ -51,15 +51,21 @@ def load(path: str | os.PathLike[str]) -> "Model":
         data = Path(path).read_bytes()
     except OSError as error:
         raise LiteError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (TypeError, ValueError) as error:
+        raise LiteError(f"{path!r} is no path: {error}; read(data) takes bytes") from error
     try:
         return read(data)
     except LiteError as error:
         raise LiteError(f"{path}: {error}") from error
 
 
-def read(data: bytes) -> "Model":
+def read(data: bytes | bytearray | memoryview) -> "Model":
     """The model in the bytes of such a file."""
-    return Model(Handles(data, DEFAULT_DRAWS))
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise LiteError(
+            f"read takes the bytes of a file; got {type(data).__name__}. load(path) takes a path"
+        )
+    return Model(Handles(bytes(data), DEFAULT_DRAWS))
 
 
 class Model:
@@ -144,7 +150,7 @@ class Model:
         inputs, single = self._inputs(x)
         found = self._answered(inputs, ask, ("outputs", *self._wanted()))
         found = {name: a[0] if single else a for name, a in found.items()}
-        draws = self._draws(ask.estimator, num_samples)
+        draws = self._draws(ask.estimator, ask.draws)
         about = {"estimator": estimator or self.default_estimator, "num_samples": draws}
         return self._told(found, single, about, inputs, ask, spread)
 
@@ -159,7 +165,7 @@ class Model:
         """(S, N, ...) the network's outputs of each draw, without any likelihood; see `predict`."""
         ask, spread = self._ask(estimator, num_samples, seed, 0.9, normals)
         inputs, single = self._inputs(x)
-        draws = self._draws(ask.estimator, num_samples)
+        draws = self._draws(ask.estimator, ask.draws)
         (made,) = self._answered(inputs, ask, ("samples",), draws).values()
         del spread  # kept until here
         return made[:, 0] if single else made
@@ -174,25 +180,25 @@ class Model:
     ) -> tuple[Ask, Array | None]:
         """What the engine is asked, and the numbers that this points to."""
         number = self._number_of(estimator)
-        if type(num_samples) is not int or not 1 <= num_samples <= MOST_DRAWS:
-            raise LiteError(f"num_samples must be from 1 to {MOST_DRAWS:,}; got {num_samples!r}")
-        if type(seed) is not int or not 0 <= seed < 2**64:
-            raise LiteError(f"seed must be a whole number from 0 to 2^64 - 1; got {seed!r}")
-        spread = None if normals is None else self._normals(normals, num_samples)
-        ask = Ask(number, num_samples, seed, require_level(level))
+        draws = require_whole(num_samples, "num_samples", 1, MOST_DRAWS)
+        seed = require_whole(seed, "seed", 0, 2**64 - 1)
+        spread = None if normals is None else self._normals(normals, draws)
+        ask = Ask(number, draws, seed, require_level(level))
         if spread is not None:
             ask.normals = spread.ctypes.data_as(FLOATS)
         return ask, spread
 
     def _number_of(self, estimator: str | None) -> int:
-        if estimator in ("lrt", "flipout"):
+        if isinstance(estimator, str) and estimator in ("lrt", "flipout"):
             raise LiteError(
                 f'estimator="{estimator}" draws noise of its own for every output, which the '
                 'engine does not: "weight" draws whole networks'
             )
-        if estimator is not None and estimator not in ESTIMATORS:
+        if estimator is None:
+            return self._default
+        if not isinstance(estimator, str) or estimator not in ESTIMATORS:
             raise LiteError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}")
-        return self._default if estimator is None else ESTIMATORS[estimator]
+        return ESTIMATORS[estimator]
 
     def _wanted(self) -> tuple[str, ...]:
         return _OF_VALUES if self._kind == VALUES else _OF_CLASSES
@@ -278,17 +284,13 @@ class Model:
         return arrays, single
 
     def _array(self, number: int, x: ArrayLike) -> Array:
-        try:
-            given = np.asarray(x)
-            made = np.ascontiguousarray(given, np.float32).reshape(given.shape)
-        except (TypeError, ValueError) as error:
-            raise LiteError(f"the input is no array of numbers: {error}") from error
+        made = as_numbers(x, "the input")
         if self.takes_whole_numbers[number] and not (made == np.rint(made)).all():
             raise LiteError("the network takes whole numbers; the input has others")
         return made
 
     def _normals(self, normals: ArrayLike, draws: int) -> Array:
-        made = np.ascontiguousarray(normals, np.float32)
+        made = as_numbers(normals, "normals")
         wanted = (-(-draws // self.members), self.output_shape[0] if self.output_shape else 1)
         if made.shape != wanted:
             raise LiteError(f"normals have shape {made.shape}; they must have {wanted}")

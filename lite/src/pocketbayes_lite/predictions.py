@@ -1,6 +1,5 @@
 """What a prediction holds, as numpy arrays; N examples, S samples."""
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -167,13 +166,6 @@ class ValuePrediction(Prediction):
             low = np.minimum(np.maximum(np.ceil(low - more), 0), nearest)
             high = np.maximum(np.floor(high + more), nearest)
         return low.astype(np.float32), high.astype(np.float32)
-
-
-def require_level(level: object) -> float:
-    """A share between 0 and 1."""
-    if not isinstance(level, float) or not (math.isfinite(level) and 0 < level < 1):
-        raise LiteError(f"level must be a number between 0 and 1; got {level!r}")
-    return level
 
 
 def _warn(message: str) -> None:

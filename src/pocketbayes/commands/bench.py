@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketbayes.codec import inspect
 from pocketbayes.commands.evaluate import require_target
-from pocketbayes.commands.export import example_of, trained_on
+from pocketbayes.commands.export import example_of, rows_of, trained_on
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.opening import opened_model
 from pocketbayes.commands.runs import MODEL
@@ -38,6 +38,7 @@ class BenchOptions:
         threads: of torch, onnxruntime and OpenVINO; the engine has one.
         seconds: to spend on each runtime and batch size.
         data: data set whose test part gives the examples; without it they are noise.
+        file: CSV or Parquet file whose rows are the examples.
         root: folder that holds the data; else $POCKETBAYES_DATA.
         model: your own network, package.module:factory, if the file cannot name it.
     """
@@ -48,6 +49,7 @@ class BenchOptions:
     threads: int = 1
     seconds: float = 1.0
     data: str | None = None
+    file: Path | None = None
     root: Path | None = None
     model: str | None = None
 
@@ -64,8 +66,11 @@ def run_bench(target: Path, options: BenchOptions) -> tuple[str, list[Timing]]:
     model = opened_model(target, options.model)
     by = options.estimator or chosen_estimator(model, None, likelihood_of(model, None))
     by = by or describe(model).estimator or "weight"
-    own = trained_on(target, options.data)
-    x = example_of(describe(model), file, options.data, options.root, max(sizes), own)
+    if options.file is not None:
+        x = rows_of(options.file, describe(model), options.data, max(sizes))
+    else:
+        own = trained_on(target, options.data)
+        x = example_of(describe(model), file, options.data, options.root, max(sizes), own)
     x = x.repeat(-(-max(sizes) // len(x)), *(1 for _ in x.shape[1:]))
     with tempfile.TemporaryDirectory() as folder:
         files = {name: file for name in names if not reads_onnx(name)}

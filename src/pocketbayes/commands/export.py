@@ -14,11 +14,12 @@ from pocketbayes.commands.evaluate import require_target
 from pocketbayes.commands.flags import UsageError, options_in
 from pocketbayes.commands.opening import opened_data, opened_model
 from pocketbayes.commands.runs import MODEL, read_run_config
-from pocketbayes.data import DATASETS
+from pocketbayes.data import DATASETS, table_from_file
 from pocketbayes.deploy import Exported, export
 from pocketbayes.layers import Description, describe
 
 _EXAMPLES = 64
+_TABLES = ("csv", "parquet")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class ExportOptions:
         int8: of ONNX, quantise weights and activations, calibrated on 64 examples of --data.
         data: data set whose test part gives the examples; without it they are noise, and a page
             shows none.
+        file: CSV or Parquet file whose rows are the examples, read as the model's file says; its
+            target may be missing.
         root: folder that holds the data; else $POCKETBAYES_DATA.
         model: your own network, package.module:factory, if the file cannot name it.
     """
@@ -47,6 +50,7 @@ class ExportOptions:
     exact: bool = False
     int8: bool = False
     data: str | None = None
+    file: Path | None = None
     root: Path | None = None
     model: str | None = None
 
@@ -55,14 +59,13 @@ def run_export(target: Path, out: Path, options: ExportOptions) -> Exported:
     """Writes the file; the record says how large it is, and how near."""
     require_target(target)
     prepare_directory(out.parent)
-    if options.int8 and options.data is None:
+    if options.int8 and options.data is None and options.file is None:
         raise UsageError("--int8 needs examples to calibrate on: say --data NAME")
     if options.to == "web":
         return _exported_page(target, out, options)
     model = opened_model(target, options.model)
     path = target / MODEL if target.is_dir() else target
-    stored, own = stored_with(path), trained_on(target, options.data)
-    example = example_of(describe(model), path, options.data, options.root, own=own)
+    stored, example = stored_with(path), _examples(target, describe(model), options)
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
@@ -75,15 +78,32 @@ def _exported_page(target: Path, out: Path, options: ExportOptions) -> Exported:
     path = target / MODEL if target.is_dir() else target
     is_whole = inspect(path).program is not None
     model = path if is_whole else opened_model(target, options.model)
-    example = None  # of noise nothing is shown
-    if options.data is not None:
-        own = trained_on(target, options.data)
-        example = example_of(described(path), path, options.data, options.root, own=own)
+    has_examples = options.data is not None or options.file is not None  # noise is not shown
+    example = _examples(target, described(path), options) if has_examples else None
     return export(
         model, out, options.to, example=example, estimator=options.estimator,
         num_samples=options.num_samples, level=options.level, int8=options.int8,
         exact=options.exact, tolerance=stored_with(path).get("tolerance", TOLERANCE),
     )  # fmt: skip
+
+
+def _examples(target: Path, known: Description, options: ExportOptions) -> Tensor:
+    path = target / MODEL if target.is_dir() else target
+    own = trained_on(target, options.data)
+    if options.file is not None:
+        return rows_of(options.file, known, options.data)
+    return example_of(known, path, options.data, options.root, own=own)
+
+
+def rows_of(table: Path, known: Description, data: str | None, most: int = _EXAMPLES) -> Tensor:
+    """The first rows of a file, as the model wants them."""
+    preprocess = known.preprocess or {}
+    if preprocess.get("kind") != "table" or data not in (None, *_TABLES):
+        raise UsageError(
+            "--file is the table of --data csv or parquet, for a model of rows"
+            + (f"; --data is {data}" if data not in (None, *_TABLES) else "; this model has others")
+        )
+    return table_from_file(table, preprocess).inputs[:most]
 
 
 def trained_on(target: Path, data: str | None) -> dict[str, Any]:
@@ -106,6 +126,11 @@ def example_of(
 ) -> Tensor:
     """Inputs of a data set; else noise of the shape that the file tells."""
     if data is not None:
+        if data in _TABLES and "file" not in own:
+            raise UsageError(
+                f"{file} does not tell which table it was trained on: say --file TABLE, whose "
+                "rows become the examples, or give the directory of its run in its place"
+            )
         dataset = opened_data(data, "test", root, own, known)
         x: Tensor = dataset.batch(torch.arange(min(most, len(dataset))))[0]
         return x

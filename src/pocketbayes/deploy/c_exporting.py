@@ -33,6 +33,7 @@ def export_c(model: nn.Module, path: Path, plan: Plan, pocket_bytes: int, exact:
         made.flash_bytes, made.ram_bytes, found and found.flash, found and found.ram, exact
     )
     promises = describe(model).conformal is not None and plan.likelihood.kind == "classes"
+    apart = compared(made, model, plan)
     made = replace(made, facts=replace(made.facts, told=[*made.facts.told, *size.told()]))
     path.parent.mkdir(parents=True, exist_ok=True)
     for file, text in ((path, made.source), (path.with_suffix(".h"), made.header)):
@@ -41,7 +42,7 @@ def export_c(model: nn.Module, path: Path, plan: Plan, pocket_bytes: int, exact:
         path=path, to="c", estimator=plan.estimator, num_samples=plan.num_samples,
         outputs=tuple(key for _, key, _ in made.facts.fields),
         bytes=made.flash_bytes, pocket_bytes=pocket_bytes, graph_bytes=0,
-        compared=compared(made, model, plan), footprint=size,
+        compared=apart, footprint=size,
         left_out="no prediction_set: C has none" if promises else "",
     )  # fmt: skip
 

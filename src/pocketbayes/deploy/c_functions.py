@@ -1,7 +1,7 @@
 """Functions of one number in C, of t with constants a and b."""
 
 FUNCTIONS = {
-    "relu": "t > 0 ? t : 0",
+    "relu": "t < 0 ? 0 : t",
     "leaky_relu": "t > 0 ? t : a * t",
     "abs": "fabsf(t)",
     "clamp": "t < a ? a : t > b ? b : t",

@@ -90,7 +90,7 @@ def _assembled(source: Source, body: Pass, head: Head | None, name: str) -> CMod
         mean, variance = head.mean, head.variance
     variance = variance if draws > 1 else "0"  # one draw is the mean
     teller = _TELLERS.get(plan.likelihood.name, plan.likelihood.name)
-    body.kernels.add(teller)
+    body.kernels |= {teller, "are_finite"}
     room = output.size if teller == "classes" else draws if teller == "heteroscedastic" else 1
     work = body.memory.slot(room, body.step, body.step)
     numbers = body.memory.place()

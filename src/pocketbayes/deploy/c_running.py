@@ -13,6 +13,7 @@ from torch import nn
 from pocketbayes.deploy.c_models import CModel
 from pocketbayes.deploy.c_tables import Array
 from pocketbayes.deploy.plans import Plan
+from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import tensors_of
 from pocketbayes.prediction import predict
 
@@ -79,9 +80,13 @@ def answers_of(library: Path, made: CModel, rows: Array) -> dict[str, Array]:
     answer = type("Answer", (ctypes.Structure,), {"_fields_": fields})()
     predict_one = getattr(ctypes.CDLL(str(library)), f"{made.facts.name}_predict")
     found: dict[str, list[Array]] = {key: [] for key, _ in fields}
-    for row in rows:
+    for number, row in enumerate(rows):
         flat = np.ascontiguousarray(row, np.float32)
-        predict_one(ctypes.c_void_p(flat.ctypes.data), ctypes.byref(answer))
+        if code := predict_one(ctypes.c_void_p(flat.ctypes.data), ctypes.byref(answer)):
+            raise PocketBayesError(
+                f"in C, {made.facts.name}_predict refuses row {number} of the example with {code}, "
+                "as its header says of inputs too large: pass an example as in training"
+            )
         for key, values in found.items():
             values.append(np.array(getattr(answer, key)))
     return {key: np.stack(values) for key, values in found.items()}

@@ -24,7 +24,7 @@ _KERNELS = {
     "conv_dense": "weights conv_add", "conv_dense_moments": "weights conv_add_moments",
     "conv_sparse": "cursor conv_add", "conv_sparse_moments": "cursor conv_add_moments",
     "features": "", "last_dense": "weights", "last_sparse": "cursor", "spread": "linear_dense",
-    "classes": "", "labels": "", "gaussian": "", "heteroscedastic": "",
+    "are_finite": "", "classes": "", "labels": "", "gaussian": "", "heteroscedastic": "",
 }  # fmt: skip
 
 
@@ -98,7 +98,8 @@ def header_text(facts: Facts) -> str:
         ]  # fmt: skip
     lines += [
         "", f"typedef struct {name}_answer {{", *fields, f"}} {name}_answer;", "",
-        "/* 0; or 1 if an input is NaN or infinite, and the answer is left as it was.",
+        "/* 0; or 1 if an input is NaN or infinite, and the answer is left as it was; or 2 if what",
+        "   is answered is not finite, as of inputs too large for float32: it says nothing then.",
         "   Its buffers are static: no two calls at a time. */",
         f"int {name}_predict(const float *input, {name}_answer *answer);",
         "#endif", "",
@@ -121,9 +122,19 @@ def source_text(facts: Facts, constants: Mapping[str, Any], parts: Iterable[str]
     lines += [
         f"int {name}_predict(const float *input, {name}_answer *answer)", "{",
         f"    for (int i = 0; i < {name.upper()}_INPUTS; i++)", "        if (!isfinite(input[i]))",
-        "            return 1;", body, "    return 0;", "}", "",
+        "            return 1;", body, f"    return {_are_finite(facts.fields)} ? 0 : 2;", "}", "",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _are_finite(fields: Iterable[tuple[str, str, int]]) -> str:
+    """Whether an answer is, as C."""
+    calls = [
+        f"are_finite({'' if n else '&'}answer->{key}, {n or 1})"
+        for kind, key, n in fields
+        if kind == "float"
+    ]
+    return f"({' && '.join(calls)})"
 
 
 def comment(text: str) -> str:

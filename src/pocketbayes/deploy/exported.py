@@ -97,7 +97,7 @@ class Exported:
         why = f": {self.why_larger}" if self.why_larger else ""
         lines = [
             f"{self.path}: {self.bytes:,} bytes, {times}{why}",
-            f"answers by {self.estimator}, {self.num_samples} draws: {', '.join(self.outputs)}",
+            f"answers by {self.estimator}{self._drawn()}: {', '.join(self.outputs)}",
         ]
         if self.compared is not None:
             lines.append(f"at most {self.compared:.1e} from predict on the example")
@@ -105,6 +105,11 @@ class Exported:
             told = ", ".join(f"{name} {change:.2g}" for name, change in self.int8_change.items())
             lines.append(f"int8 changed on the example, at most: {told}")
         return "\n".join([*lines, *filter(None, [self.left_out])])
+
+    def _drawn(self) -> str:
+        """How many draws of the network; a page may make them, if no estimator is named."""
+        draws = self.estimator not in ("mean", "moments", "one_pass")
+        return f", {self.num_samples} draws" if draws else ""
 
     def _told_of_c(self, size: Footprint) -> str:
         lines = [

@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from pocketbayes.codec import TOLERANCE, as_stored, load, stored_with, write_atomically
+from pocketbayes.codec import (
+    TOLERANCE,
+    as_stored,
+    described,
+    inspect,
+    load,
+    stored_with,
+    write_atomically,
+)
 from pocketbayes.deploy.c_exporting import export_c
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.onnx_models import onnx_model
@@ -98,7 +106,7 @@ def export(
         if int8:
             raise PocketBayesError("int8 is of ONNX: weights in C have 8 bits by themselves")
         stored, pocket_bytes, _ = _stored(model, tolerance)
-        plan = planned(stored, example, estimator, likelihood, num_samples, level)
+        plan = planned(stored, example, estimator, likelihood, num_samples, level, has_sets=False)
         return export_c(stored, Path(path), plan, pocket_bytes, exact)
     for name in ("onnx", "onnxscript", *(["onnxruntime"] if int8 else [])):
         optional_module(name, "onnx")
@@ -131,6 +139,7 @@ def _as_onnx(
     data, change = made.SerializeToString(), None
     if int8:
         data, change = quantized(data, plan)
+    apart = None if int8 else compared(stored, plan, data)
     write_atomically(path, lambda file: file.write(data))
     outputs = tuple(value.name for value in made.graph.output)
     values = outputs if "lower" in outputs or plan.likelihood.kind != "values" else ()
@@ -143,7 +152,7 @@ def _as_onnx(
         bytes=len(data),
         pocket_bytes=pocket_bytes,
         graph_bytes=made.ByteSize() - sum(c.ByteSize() for c in made.graph.initializer),
-        compared=None if int8 else compared(stored, plan, data),
+        compared=apart,
         int8_change=change,
         left_out="" if values else f"no lower and upper: ONNX has no CDF of {plan.likelihood.name}",
     )
@@ -154,6 +163,13 @@ def _stored(
 ) -> tuple[nn.Module, int, dict[str, Any]]:
     """The model as its file has it, the bytes of that file, and how it is stored."""
     if isinstance(model, str | os.PathLike):
+        if described(model).network is None:
+            has = "carries a program of its network, which is" if inspect(model).program else "is"
+            raise PocketBayesError(
+                f"{os.fspath(model)} {has} not enough for ONNX and C: they are made from the "
+                "network, which the file does not name. Export pb.load(path, net), or say "
+                "--model package.module:factory on the command line"
+            )
         return load(model), os.path.getsize(model), stored_with(model)
     require_module(model)
     found, size = as_stored(model, tolerance=tolerance)

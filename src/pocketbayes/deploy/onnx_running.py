@@ -1,6 +1,7 @@
 """What onnxruntime says of an exported file: its answers, and those of an int8 version."""
 
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +49,13 @@ def compared(model: nn.Module, plan: Plan, data: bytes) -> float | None:
         likelihood=plan.likelihood.name, single=False,
     )  # fmt: skip
     names = [name for name in found if name not in ("label", "prediction_set", "lower", "upper")]
-    return max(float(np.abs(found[n] - getattr(pred, n).numpy()).max()) for n in names)
+    apart = max(float(np.abs(found[n] - getattr(pred, n).numpy()).max()) for n in names)
+    if not math.isfinite(apart):
+        raise PocketBayesError(
+            "the ONNX file's answers on the example are not finite, those of predict are: pass an "
+            "example whose numbers are as in training"
+        )
+    return apart
 
 
 class _Batches:

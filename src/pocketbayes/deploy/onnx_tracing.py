@@ -126,6 +126,7 @@ def refuse_hidden_draws(model: Any) -> None:
 def slim_(model: Any) -> None:
     """Forgets where nodes came from, and stores constants in smaller types where none is lost."""
     onnx = optional_module("onnx", "onnx")
+    _drop_casts_(model)
     graph, casts = model.graph, []
     del graph.value_info[:], model.metadata_props[:], model.functions[:]
     for node in graph.node:
@@ -143,6 +144,24 @@ def slim_(model: Any) -> None:
     del graph.node[:]
     graph.node.extend(kept)
     _shorten_names_(graph)
+
+
+def _drop_casts_(model: Any) -> None:
+    """Without casts of a type to itself: onnxruntime warns where it cannot take them away."""
+    onnx = optional_module("onnx", "onnx")
+    known = onnx.shape_inference.infer_shapes(model).graph
+    types = {v.name: v.type.tensor_type.elem_type for v in (*known.value_info, *known.input)}
+    types |= {c.name: c.data_type for c in known.initializer}
+    outputs, kept, same = {v.name for v in known.output}, list[Any](), dict[str, str]()
+    for node in model.graph.node:
+        node.input[:] = [same.get(name, name) for name in node.input]
+        is_cast = node.op_type == "Cast" and node.output[0] not in outputs
+        if is_cast and types.get(node.input[0]) == node.attribute[0].i:
+            same[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
 
 
 def _narrowed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -15,6 +15,7 @@ from pocketbayes.layers import (
     has_random_weights,
     mapped,
     moved,
+    named_tensors,
     num_examples,
     tensors_of,
 )
@@ -25,6 +26,7 @@ from pocketbayes.prediction import (
     drawing,
     drawn,
     float_dtype,
+    require_finite,
     whole_inputs,
 )
 
@@ -71,12 +73,14 @@ def planned(
     likelihood: str | None,
     num_samples: int,
     level: float | None,
+    has_sets: bool = True,
 ) -> Plan:
-    """The plan for a model as its file has it."""
+    """The plan for a model as its file has it; `has_sets`: answers hold prediction sets."""
     x = whole_inputs(example, float_dtype(model))
     if x is None or num_examples(x) == 0:
         raise DataError("example must be a batch of inputs: a tensor, an array, or several of them")
     x = moved(x, torch.device("cpu"))
+    require_finite(named_tensors(x), "the example")
     chosen = likelihood_of(model, likelihood)
     estimator = _estimator(model, estimator, chosen)
     rows = mapped(lambda t: t if len(t) > 1 else torch.cat([t, t]), x)
@@ -85,7 +89,8 @@ def planned(
     keys = tuple(x) if isinstance(x, dict) else None
     many = tuple(f"x{number}" for number in range(1, len(tensors_of(x)) + 1))
     count = num_samples if estimator in DRAWN else len(outputs)
-    _require_promise(model, estimator, count, level)
+    if has_sets or chosen.kind != "classes":
+        _require_promise(model, estimator, count, level)
     return Plan(
         x, keys or (many if isinstance(x, tuple) else ("x",)), keys, tensors_of(rows),
         outputs, chosen, learned_for(model, chosen, outputs), estimator, count, level,

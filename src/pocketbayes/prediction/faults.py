@@ -19,6 +19,17 @@ def require_finite(named: Named, where: str, rows_before: int = 0) -> None:
         )
 
 
+def require_finite_answers(named: Named, rows_before: int = 0) -> None:
+    """The same of what is told, where inputs were finite."""
+    found = fault_in_numbers(named, rows_before)
+    if found is not None:
+        raise DataError(
+            f"a prediction is not finite: {found}. Rows count from 0. Inputs too large for the "
+            "model overflow: prepare them as in training; if all rows are so, look for NaN in the "
+            "model"
+        )
+
+
 def fault_in_numbers(named: Named, rows_before: int = 0) -> str | None:
     """Which row of which tensor is NaN or infinite; a mask may hold minus infinity."""
     for name, tensor in named:

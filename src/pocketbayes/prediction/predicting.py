@@ -26,7 +26,7 @@ from pocketbayes.prediction.choosing import chosen_estimator
 from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.draws import drawing
 from pocketbayes.prediction.engine import Draw, drawn_by
-from pocketbayes.prediction.faults import require_finite
+from pocketbayes.prediction.faults import require_finite, require_finite_answers
 from pocketbayes.prediction.inputs import (
     examples_at_once,
     float_dtype,
@@ -34,7 +34,7 @@ from pocketbayes.prediction.inputs import (
     lacks_batch,
     whole_inputs,
 )
-from pocketbayes.prediction.predictions import Prediction
+from pocketbayes.prediction.predictions import Prediction, ValuePrediction
 from pocketbayes.prediction.predictives import (
     PREDICTIVES,
     has_gaussian_outputs,
@@ -115,7 +115,8 @@ def predict(
         after `conformal` there is `.prediction_set`, or `.interval()` at the promised level.
 
     Raises:
-        DataError: an input is NaN or infinite, and in which row; or the model cannot run on it.
+        DataError: an input or the answer to it is NaN or infinite, and in which row; or the model
+            cannot run on it.
 
     Example:
         >>> pred = predict(model, x, generator=torch.Generator().manual_seed(0))
@@ -152,8 +153,19 @@ def predict(
                 parts.append(_counted(part, num_examples(batch)) if num_samples == AUTO else part)
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
+    _require_finite(parts)
     conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
+
+
+def _require_finite(parts: list[Prediction]) -> None:
+    """Of classes the entropy is NaN where anything is."""
+    before = 0
+    for part in parts:
+        names = ("mean", "std") if isinstance(part, ValuePrediction) else ("entropy",)
+        told = [(name, getattr(part, name)) for name in names]
+        require_finite_answers(told, before)
+        before += len(told[0][1])
 
 
 class _Teller:

@@ -4,7 +4,7 @@ static void clipped_moments(const float *m, const float *v, float *y, float *yv,
                             float factor, float shift)
 {
     for (int i = 0; i < n; i++) {
-        float mean = m[i], std = sqrtf(v[i] > 1e-37f ? v[i] : 1e-37f), a = low - mean, b = high - mean;
+        float mean = m[i], std = sqrtf(v[i] < 1e-37f ? 1e-37f : v[i]), a = low - mean, b = high - mean;
         a = a < -40 * std ? -40 * std : a, b = b > 40 * std ? 40 * std : b;
         float below = 0.5f * erfcf(-a / std * 0.70710678f), under = 0.5f * erfcf(-b / std * 0.70710678f);
         float beyond = 0.5f * erfcf(b / std * 0.70710678f);
@@ -14,6 +14,6 @@ static void clipped_moments(const float *m, const float *v, float *y, float *yv,
         float second = a * a * below + b * b * beyond + v[i] * (under - below) + a * left - b * right;
         float spread = second - first * first;
         y[i] = (mean + first) * factor + shift;
-        yv[i] = spread > 0 ? spread * factor * factor : 0;
+        yv[i] = spread < 0 ? 0 : spread * factor * factor;
     }
 }

@@ -6,6 +6,6 @@ static void leaky_moments(const float *m, const float *v, float *y, float *yv, i
         half_moments(mean, variance, &half, &spread, &above);
         spread = c * c * variance + rest * rest * spread + 2 * c * rest * variance * above;
         y[i] = c * mean + rest * half;
-        yv[i] = spread > 0 ? spread : 0;
+        yv[i] = spread < 0 ? 0 : spread;
     }
 }

@@ -12,7 +12,7 @@ static void max_pool(const window *g, const float *x, const float *v, float *y, 
                         int at = row * g->side[1] + column;
                         if (row < 0 || row >= g->side[0] || column < 0 || column >= g->side[1])
                             continue;
-                        best = best < 0 || x[at] > x[best] ? at : best;
+                        best = best < 0 || x[at] > x[best] || x[at] != x[at] ? at : best;   /* NaN wins */
                     }
                 *y = best < 0 ? 0 : x[best];
                 if (v)

@@ -5,7 +5,7 @@ static void larger_moments(float m, float v, float n, float w, float *mean, floa
     half_moments(apart, v + w, &half, &spread, &above);
     spread += own * (1 - 2 * above);
     *mean = half + (m > n ? m : n);
-    *variance = spread > 0 ? spread : 0;
+    *variance = spread < 0 ? 0 : spread;
 }
 
 /* The largest of independent Gaussians: half of a window against half, until one is left. */

@@ -13,6 +13,6 @@ static void quadrature(const float *nodes, int count, function *f, const float *
         }
         second -= first * first;
         y[i] = centre + first;
-        yv[i] = second > 0 ? second : 0;
+        yv[i] = second < 0 ? 0 : second;
     }
 }

@@ -22,7 +22,7 @@ static void spread(float *x, float *known, float *mean, float *variance)
         }
         size[j] = logf(1 + apart / place_varying[j]);
         if (j < PLACES)
-            size[PLACES + 1 + j] = logf(square > 1e-12f * place_total[j] ? square / place_total[j] : 1e-12f);
+            size[PLACES + 1 + j] = logf(square < 1e-12f * place_total[j] ? 1e-12f : square / place_total[j]);
     }
     linear_dense(&head_inner, x, known, 1, FEATURES, HIDDEN);
     for (int i = 0; i < HIDDEN; i++)

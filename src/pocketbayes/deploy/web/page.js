@@ -3,8 +3,7 @@ const KINDS = ["classes", "labels", "values"];
 const ANSWERS = ["outputs", "variances", "probs", "entropy", "aleatoric", "epistemic", "label",
 "mean", "std", "lower", "upper", "samples"];
 const OF_CLASSES = ["probs", "entropy", "aleatoric", "epistemic", "label"];
-const OF_VALUES = ["mean", "std", "aleatoric", "epistemic"];
-const WITH_INTERVAL = ["gaussian", "heteroscedastic"];
+const OF_VALUES = ["mean", "std", "aleatoric", "epistemic", "lower", "upper"];
 const ERROR = 256;
 let engine;
 async function ready(wasm) {
@@ -64,9 +63,7 @@ throw new Error(`seed must be a whole number, 0 or more; got ${seed}`);
 this.open(draws, estimator === "moments");
 const inputs = (Array.isArray(input) && typeof input[0] === "object" ? input : [input]);
 const rows = this.rows(inputs);
-const names = [...(this.kind === "values" ? OF_VALUES : OF_CLASSES)];
-if (this.kind === "values" && WITH_INTERVAL.includes(this.facts.likelihood))
-names.push("lower", "upper");
+const names = this.kind === "values" ? OF_VALUES : OF_CLASSES;
 return this.asked(inputs, rows, names, { estimator, draws, seed, level });
 }
 asked(inputs, rows, names, o) {
@@ -322,11 +319,10 @@ return [head, why, barsOf(model, probs, all), doubt(a, e, probs.length * Math.lo
 }
 function ofValues(model, pred) {
 const target = model.preprocess?.target ?? {}, scale = target.std ?? 1, centre = target.mean ?? 0;
-const real = (x) => centre + scale * x, mean = real(pred.mean[0]), std = scale * pred.std[0];
-const known = pred.lower !== undefined, low = known ? real(pred.lower[0]) : mean - std, high = known ? real(pred.upper[0]) : mean + std;
+const real = (x) => centre + scale * x, mean = real(pred.mean[0]);
+const low = real(pred.lower[0]), high = real(pred.upper[0]);
 const from = Math.min(centre - 3 * scale, low), to = Math.max(centre + 3 * scale, high), place = (x) => (100 * (x - from)) / (to - from);
-const called = known ? `${percent(about.level)} interval` : "one standard deviation";
-const range = made("div", { "data-mean": String(pred.mean[0]) }, made("div", { className: "range", ariaHidden: "true" }, made("div", { className: "all" }), made("div", { className: "inside", style: `left:${place(low)}%;right:${100 - place(high)}%` }), made("div", { className: "middle", style: `left:${place(mean)}%` })), made("div", { className: "ends soft" }, made("span", {}, brief(from)), made("span", {}, brief(to))), made("p", {}, `${called}: ${brief(low)} to ${brief(high)}`));
+const range = made("div", { "data-mean": String(pred.mean[0]) }, made("div", { className: "range", ariaHidden: "true" }, made("div", { className: "all" }), made("div", { className: "inside", style: `left:${place(low)}%;right:${100 - place(high)}%` }), made("div", { className: "middle", style: `left:${place(mean)}%` })), made("div", { className: "ends soft" }, made("span", {}, brief(from)), made("span", {}, brief(to))), made("p", {}, `${percent(about.level)} interval: ${brief(low)} to ${brief(high)}`));
 const a = pred.aleatoric[0], e = pred.epistemic[0];
 const why = e / (a + e) < 0.5 && pred.estimator !== "mean" ? "The spread is mostly noise in the data, which more data would not take away."
 : reason(a, e, pred.estimator, "it is noisy");
