@@ -66,11 +66,9 @@ static int is_network(const json *found) {
 static int is_training(const json *found) {
     static const char *const counts[] = {"epochs", "best_epoch", "steps"}, *const words[] = {"subset", "prior_by"};
     const json *lr = json_get(found, "lr"), *range = json_get(found, "prior_std");
-    const json *betas = json_get(found, "betas");
     int good = is_text(json_get(found, "method")) && (is_null(lr) || is_share(lr));
     for (int k = 0; k < 3; k++) good = good && is_missing_or(found, counts[k], is_count);
     for (int k = 0; k < 2; k++) good = good && is_missing_or(found, words[k], is_text);
-    good = good && (!betas || (json_count(betas) == 2 && are_all(betas, is_positive)));
     return good && (!json_get(found, "prior_by") || (json_count(range) == 2 && are_all(range, is_positive)));
 }
 

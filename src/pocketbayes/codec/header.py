@@ -111,7 +111,6 @@ def _is_training(found: Any) -> bool:
         and all(_is_count(found.get(name, 1)) for name in ("epochs", "best_epoch", "steps"))
         and all(isinstance(found.get(name, ""), str) for name in ("subset", "prior_by"))
         and ("prior_by" not in found or _is_range(found.get("prior_std")))
-        and _is_range(found.get("betas", [1, 1]))
     )
 
 

@@ -38,9 +38,9 @@ def sharing_method(
 def _beta(model: nn.Module) -> dict[str, Any]:
     """The KL's weight as in training, where it may have followed the doubt; nothing without one."""
     known = describe(model)
-    betas = (known.training or {}).get("betas")
-    if betas is not None:
-        return {"least_beta": betas[0], "beta": betas[1]}
+    match known.training:
+        case {"betas": [float() as least, float() as most]}:
+            return {"least_beta": least, "beta": most}
     return {} if known.beta is None else {"beta": known.beta}
 
 

@@ -164,7 +164,7 @@ def note_training(model: nn.Module, method: Method, size: int, at: RunState) -> 
     update_description(model, training=facts | best)
     if isinstance(method, VariationalMethod) and follows_doubt(method):
         doubt = at.history[(at.best_epoch or 0) - 1]["doubt"]
-        facts |= {"betas": [method.least_beta, method.beta]} if method.least_beta else {}
+        facts["betas"] = [float(method.least_beta or 0), float(method.beta or 0)]
         beta = (method.beta or 0.0) * share_of_beta(method, doubt)
         decay = decay_std(replace(method, beta=beta, least_beta=None), size)
         update_description(model, beta=beta, decay_std=decay, training=facts | best)
