@@ -70,14 +70,16 @@ struct pocket {
     head head;
     double *work;                        /* where normals are made */
     float *draws, *normals, *row;        /* (S, ROWS, outputs) and working memory of answers */
-    int normals_made;                    /* for how many draws they are */
     size_t outputs;                      /* numbers of the output */
     void **blocks;                       /* all that was allocated */
     int block_count, block_room;
     size_t memory;
     char no_moments[160];                /* why there are none; empty: there are */
-    char error[256];
     struct loaded *loaded;               /* the file, of a model that owns it */
+    const pocket *source;                /* whose weights these are; NULL: its own */
+    int no_whole_draws;                  /* 1: it has no room for those */
+    int normals_made;                    /* from here on what a prediction changes: for how many draws they are */
+    char error[256];
 };
 
 struct run {
@@ -88,6 +90,8 @@ struct run {
     uint64_t seed;
     int draw, failed;
     size_t first_row;
+    float *to;                           /* of the first row of the first draw; of the next, `step` behind */
+    size_t step;
 };
 
 /* Memory of a model; NULL is remembered as an error. */
@@ -154,7 +158,15 @@ void pass(run *r, const float *const *inputs, size_t rows);
 /* head.c, answers.c; 0, or an error in the model */
 int head_plan(pocket *m);
 void head_spread(const run *r, float *mean, float *variance);
+void head_room(pocket *m);
 int answers_plan(pocket *m);
+void answers_room(pocket *m);
+size_t output_width(const pocket *m);    /* outputs at each position */
+
+/* All draws of one row: S numbers, `step` apart. */
+typedef struct told { const float *x; size_t step; int draws, is_gaussian; } told;
+void tell(const pocket *m, told d, size_t row, size_t rows, const pocket_ask *ask, const pocket_answer *a);
+const char *untold(const pocket *m, const pocket_ask *ask, const pocket_answer *a);
 
 #define KERNELS(of) of(linear) of(conv) of(norm) of(layer_norm) of(group_norm) of(attention) of(matmul) of(pair) \
     of(reduce) of(softmax) of(max_pool) of(avg_pool) of(adaptive) of(unary) of(dropout) of(prelu) of(lstm) of(gru)

@@ -175,7 +175,8 @@ static void fill_epilogue(const run *r, kernel *k, const operation *norm, int pl
             scale = at(r, norm->x[1], MEAN, i, 1) / sqrtf(at(r, norm->x[4], MEAN, i, 0) + norm->r[0]);
             shift = at(r, norm->x[2], MEAN, i, 0) - at(r, norm->x[3], MEAN, i, 0) * scale;
         }
-        k->scale[i] = scale;
+        if (plane == MEAN)                   /* others may be reading */
+            k->scale[i] = scale;
         float bias = at(r, k->bias, plane, i, 0);
         k->shift[plane][i] = plane == VARIANCE ? bias * scale * scale : bias * scale + shift;
     }
@@ -189,9 +190,9 @@ void kernel_fill(run *r, const operation *op, int number, int plane)
     const pocket_weight *w = weight_in(m, r->member, k->weight);
     int drawn = r->drawn;
     r->drawn = plane == DRAWN;
-    if (k->values[plane])
+    if (k->values[plane] && (plane != DRAWN || k->values[DRAWN] != k->values[MEAN]))
         fill_values(w, k, plane, r);
-    else if (plane == DRAWN && k->values[MEAN])
+    else if (plane == DRAWN && !k->values[DRAWN])
         k->values[DRAWN] = k->values[MEAN];
     if (plane == MEAN && k->gate)
         fill_gates(w, k);
