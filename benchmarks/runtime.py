@@ -1,15 +1,22 @@
 """What a pass of the C engine costs, in passes of torch's plain eager network in the same process.
 
     python benchmarks/runtime.py --networks mlp lenet5 resnet20 resnet18
+    python benchmarks/runtime.py --file half.pocket --about WORDS --beside resnet18 --threads 1 2
 
 A row is the median of ratios to the plain dense pass of the same shapes that was timed just before,
 on one thread. Weights are random, and of a density one by one at random: time depends on that only.
 The engine is compiled here, by the system's compiler. With --starts, from a file instead: a row of
 results/runtime_starts.jsonl has seconds from the start of a process's imports to the first answer,
 and milliseconds for an example, of `predict` and of pocketbayes-lite, which must be installed.
+
+With --file, a .pocket file through pocketbayes-lite, on as many threads as torch: ratios by the
+clock to a plain, dense network (that of the file, or the one of --beside), of `pb.predict` with
+it and of its bare pass. A row of results/runtime_files.jsonl also has what comes before the first
+prediction, reading the file, in the same unit.
 """
 
 import argparse
+import copy
 import statistics
 import sys
 import tempfile
@@ -28,6 +35,7 @@ from pocketbayes.codec.state import plain_state
 from pocketbayes.deploy.timing import timed
 from pocketbayes.layers import update_description
 from pocketbayes.models import build_network
+from pocketbayes.posteriors import as_point
 from pocketbayes.programs import encoded, weight_names
 from pocketbayes.tracing import inputs_of, program_of
 
@@ -69,9 +77,13 @@ def engine_for(
 
 
 def ratio(
-    work: Callable[[], object], plain: Callable[[], object], budget: float
+    work: Callable[[], object],
+    plain: Callable[[], object],
+    budget: float,
+    measured: Callable[[Callable[[], object]], float] | None = None,
 ) -> tuple[float, float]:
     """Medians of seconds of `work` over those of `plain`, in turns, and of these."""
+    seconds = measured or of_processor
     work(), plain()
     found, base, end = list[float](), list[float](), time.perf_counter() + budget
     while len(found) < 5 or time.perf_counter() < end:
@@ -80,7 +92,13 @@ def ratio(
     return statistics.median(found), statistics.median(base)
 
 
-def seconds(work: Callable[[], object]) -> float:
+def by_clock(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def of_processor(work: Callable[[], object]) -> float:
     begin = time.process_time()
     times = 0
     while times == 0 or time.process_time() - begin < 1e-3:  # the clock is coarse
@@ -109,6 +127,37 @@ def starts(name: str, estimator: str, batches: list[int], budget: float) -> None
             append_result("runtime_starts", **row)
 
 
+def answered(path: Path, threads: int, x: np.ndarray, estimator: str) -> object:
+    import pocketbayes_lite as lite
+
+    return lite.load(path, threads).predict(x, estimator)
+
+
+def of_file(a: argparse.Namespace) -> None:
+    """Rows of one file: by threads, batch and estimator."""
+    import pocketbayes_lite as lite
+
+    facts, shape = pb.inspect(a.file), lite.load(a.file).input_shapes[0]
+    plain = build_network(a.beside or a.networks[0], input_shape=shape, num_outputs=10).eval()
+    model = pb.bayesianize_(copy.deepcopy(plain))
+    for name, q in list(pb.named_posteriors(model)):  # `predict` then asks the plain network
+        pb.replace_posterior(model, name, as_point(q))
+    known = {"file": a.file.name, "about": a.about, "bytes": a.file.stat().st_size}
+    known |= {"beside": a.beside, "multiplications": facts.program["multiplications"]["sparse"]}
+    for threads, batch in ((t, b) for t in a.threads for b in a.batches):
+        torch.set_num_threads(threads)
+        engine, x = lite.load(a.file, threads), torch.randn(batch, *shape)
+        base = partial(pb.predict, model, x, estimator="mean", likelihood="categorical")
+        for estimator in a.estimators:
+            work = partial(engine.predict, x.numpy(), estimator)
+            whole = partial(answered, a.file, threads, x.numpy(), estimator)
+            row = {"batch": batch, "estimator": estimator, "network_threads": threads}
+            row["ratio"], _ = ratio(work, partial(passed, plain, x), a.budget, by_clock)
+            row["ratio_to_predict"], seconds_of = ratio(work, base, a.budget, by_clock)
+            row["ratio_from_file"], _ = ratio(whole, base, a.budget, by_clock)
+            append_result("runtime_files", **known, **row, predict_ms=1e3 * seconds_of)
+
+
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--networks", nargs="+", default=["mlp", "lenet5", "resnet20", "resnet18"])
@@ -117,7 +166,14 @@ def main() -> None:
     made.add_argument("--estimators", nargs="+", default=["mean", "moments"])
     made.add_argument("--budget", type=float, default=3.0, help="seconds for each row")
     made.add_argument("--starts", action="store_true")
+    made.add_argument("--file", type=Path, help="a .pocket file with its program")
+    made.add_argument("--about", default="", help="what the file is, for its row")
+    made.add_argument("--beside", help="the plain network, if not that of --networks")
+    made.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     a = made.parse_args()
+    if a.file:
+        of_file(a)
+        return
     torch.set_num_threads(1)
     if a.starts:
         for name in a.networks:
