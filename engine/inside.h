@@ -22,10 +22,10 @@ enum { MEAN, VARIANCE, SQUARE, DRAWN, PLANES };  /* of packed weights; SQUARE: t
 typedef struct kernel {
     int32_t weight, bias;
     int groups, outputs, depth;          /* outputs and inputs of one output, of a group */
-    int is_sparse, is_random;
+    int is_sparse, is_random, parts;     /* parts: of a sparse row, whose inputs are near each other */
     float *values[PLANES];
     uint32_t *offset;                    /* where inputs lie: of each of `depth`, or of each stored number */
-    uint32_t *start;                     /* sparse: where rows begin */
+    uint32_t *start;                     /* sparse: where parts of rows begin */
     float *scale, *shift[PLANES];        /* of all outputs: y scale + shift; a norm that is folded */
     float *gate;                         /* chances of outputs, or NULL */
 } kernel;
@@ -117,9 +117,14 @@ void dense_make(run *r, int32_t operand);
 void dense_fill(const run *r, int32_t operand, int plane);
 int is_common(const pocket *m, const operation *op);
 
-/* linear.c */
+/* linear.c, convolutions.c */
 void apply_rows(const run *r, const kernel *k, size_t rows, const float *m, const float *v, float *y, float *yv);
 size_t linear_scratch(const pocket *m, const operation *op);   /* numbers of one example */
+#ifdef __wasm__
+#define parts_of(m, op, each) 1
+#else
+int parts_of(const pocket *m, const operation *op, uint32_t each);
+#endif
 void conv_offsets(const pocket *m, const operation *op, uint32_t *offsets, uint32_t count);
 
 /* draws.c */

@@ -10,7 +10,7 @@ static void share_kernel(pocket *m, const member *part, kernel *k)
 {
     const pocket_weight *w = &m->file->weights[part->first + (uint32_t)(-1 - k->weight)];
     size_t rows = (size_t)w->shape[0], blocks = (size_t)((k->outputs + PACK - 1) / PACK * k->groups);
-    size_t numbers = k->is_sparse ? k->start[rows] : blocks * PACK * (size_t)k->depth;
+    size_t numbers = k->is_sparse ? k->start[rows * (size_t)k->parts] : blocks * PACK * (size_t)k->depth;
     if (!k->is_random)
         return;
     if (k->values[DRAWN] != k->values[MEAN])
@@ -76,7 +76,7 @@ double pocket_work(const pocket *m)
             double rows = (double)k->outputs * k->groups;
             const slot *x = &m->slots[op->x[0] >= 0 ? op->x[0] : m->weight_slot[-1 - op->x[0]]];
             double positions = op->row->code == 2 ? (double)m->slots[op->result].size / rows : (double)x->size / k->depth;
-            total += positions * (k->is_sparse ? (double)k->start[k->outputs * k->groups] : rows * k->depth);
+            total += positions * (k->is_sparse ? (double)k->start[k->outputs * k->groups * k->parts] : rows * k->depth);
         }
         total += (double)m->slots[op->result].size;
     }
