@@ -45,6 +45,51 @@ INLINE void sparse_tile(int vectors, int parts, const float *w, const float *in,
         *(lane *)(sum + v * LANES) = total[v];
 }
 
+#ifdef __wasm__                          /* the page is small */
+enum { HAS_BOTH = 0 };
+#define both_sums(...) (void)0
+#else
+enum { HAS_BOTH = 1 };
+/* Means and variances together, sum w m and sum Var w (m^2 + v) + w^2 v: inputs are read twice, not three times. */
+INLINE void both_tile(int vectors, const kernel *k, uint32_t first, int count, const float *m, const float *v, size_t pitch,
+                      float *sum, float *spread, int add)
+{
+    const float *w = k->values[MEAN] + first, *own = k->values[VARIANCE] + first, *square = k->values[SQUARE] + first;
+    const uint32_t *offset = k->offset + first;
+    lane total[WIDEST], noise[WIDEST];
+    for (int t = 0; t < vectors; t++) {
+        total[t] = add ? *(const lane *)(sum + t * LANES) : (lane){0};
+        noise[t] = add ? *(const lane *)(spread + t * LANES) : (lane){0};
+    }
+    for (int j = 0; j < count; j++)
+        for (int t = 0; t < vectors; t++) {
+            lane a = *(const lane *)(m + offset[j] * pitch + t * LANES), b = *(const lane *)(v + offset[j] * pitch + t * LANES);
+            total[t] += a * w[j];
+            noise[t] += (a * a + b) * own[j] + b * square[j];
+        }
+    for (int t = 0; t < vectors; t++) {
+        *(lane *)(sum + t * LANES) = total[t];
+        *(lane *)(spread + t * LANES) = noise[t];
+    }
+}
+
+static void both_sums(const kernel *k, int part, const float *m, const float *v, size_t pitch, int vectors, float *sum,
+                      float *spread, int add)
+{
+    uint32_t first = k->start[part];
+    int count = (int)(k->start[part + 1] - first);
+    switch (vectors) {
+    case 1: both_tile(1, k, first, count, m, v, pitch, sum, spread, add); break;
+    case 2: both_tile(2, k, first, count, m, v, pitch, sum, spread, add); break;
+    case 3: both_tile(3, k, first, count, m, v, pitch, sum, spread, add); break;
+    case 4: both_tile(4, k, first, count, m, v, pitch, sum, spread, add); break;
+    case 5: both_tile(5, k, first, count, m, v, pitch, sum, spread, add); break;
+    case 6: both_tile(6, k, first, count, m, v, pitch, sum, spread, add); break;
+    default: both_tile(8, k, first, count, m, v, pitch, sum, spread, add); break;
+    }
+}
+#endif
+
 static void dense_sums(const kernel *k, int plane, int group, int output, const float *in, size_t pitch, int vectors,
                        float *sum, int add)
 {
@@ -118,7 +163,8 @@ void multiply(const run *r, const kernel *k, const layout *at)
 {
     float sum[TOGETHER * PITCH], spread[TOGETHER * PITCH];
     piece list[PITCH];
-    int most = k->is_sparse ? WIDEST : TILE_VECTORS, step = k->is_sparse ? TOGETHER : TILE_OUTPUTS;
+    int together = HAS_BOTH && k->is_sparse && at->out_variance && at->in[2] && k->values[VARIANCE];
+    int most = !k->is_sparse ? TILE_VECTORS : at->out_variance && LANES < 16 ? WIDEST / 2 : WIDEST, step = k->is_sparse ? TOGETHER : TILE_OUTPUTS;
     int planes[3] = {r->drawn ? DRAWN : MEAN, VARIANCE, SQUARE};
     for (size_t c = 0; c < at->columns;) {
         size_t left = at->columns - c, vectors = (left + LANES - 1) / LANES;
@@ -133,10 +179,13 @@ void multiply(const run *r, const kernel *k, const layout *at)
                 for (int n = 0; n < 3 * k->parts; n++) {
                     int i = n % 3, part = n / 3;
                     const float *in = at->in[i];
-                    if (!in || (i > 0 && (!at->out_variance || !k->values[planes[i]])))
+                    if (!in || (i > 0 && together) || (i > 0 && (!at->out_variance || !k->values[planes[i]])))
                         continue;
                     in += (size_t)g * at->group * at->pitch + c;
-                    for (int j = 0; k->is_sparse && j < outputs; j++)
+                    for (int j = 0; together && j < outputs; j++)
+                        both_sums(k, (g * k->outputs + o + j) * k->parts + part, in, at->in[2] + (in - at->in[0]), at->pitch,
+                                  (int)vectors, sum + j * PITCH, spread + j * PITCH, n > 0);
+                    for (int j = 0; k->is_sparse && !together && j < outputs; j++)
                         sparse_sums(k, planes[i], (g * k->outputs + o + j) * k->parts + part, in, at->pitch, (int)vectors,
                                     (i ? spread : sum) + j * PITCH, n > 0);
                     if (!k->is_sparse)

@@ -57,8 +57,8 @@ static int is_gated(const pocket *m, const member *part, const operation *op, in
 /* Sparse where what is left out saves more than tiles would. */
 static int is_sparse_enough(const pocket *m, const kernel *k, uint32_t there, uint32_t size, int code)
 {
-    if (code == 2)
-        return k->outputs < TILE_OUTPUTS / 2 || there < size / 3;
+    if (code == 2)                       /* of moments, sparse ones go together and dense ones do not */
+        return k->outputs < TILE_OUTPUTS / 2 || there < size / (m->options.moments ? 2 : 3);
     return there < size / (m->is_small ? 3 : PACK);
 }
 

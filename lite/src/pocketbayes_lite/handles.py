@@ -21,8 +21,11 @@ class Handle(NamedTuple):
     owns: bool  # its weights, which others may read
 
     def can(self, draws: int, moments: bool, whole: bool) -> bool:
-        """Whether it has room for so many draws, and for those of weights; and knows moments."""
-        return self.draws >= draws and self.moments >= moments and self.whole >= whole
+        """Whether it has room for so many draws, and for those of weights; and knows moments.
+
+        Weights are packed otherwise for moments: what a handle answers must not depend on which.
+        """
+        return self.moments == moments and self.draws >= draws and self.whole >= whole
 
 
 class Handles:
@@ -63,12 +66,11 @@ class Handles:
                 if handle.can(draws, moments, whole):
                     self._free.remove(handle)
                     return handle
-            smaller = next((h for h in self._free if not h.owns), None)
+            smaller = next((h for h in self._free if not h.owns and h.moments == moments), None)
             if smaller is not None:
                 self._free.remove(smaller)
         if smaller is not None:
-            draws, moments = max(draws, smaller.draws), moments or smaller.moments
-            whole = whole or smaller.whole
+            draws, whole = max(draws, smaller.draws), whole or smaller.whole
             library().pocket_close(smaller.pointer)
         return self._opened(max(draws, self.first.draws), moments, whole)
 
