@@ -18,7 +18,7 @@ from pocketbayes_lite.errors import LiteError
 from pocketbayes_lite.handles import Handle, Handles
 from pocketbayes_lite.library import MOMENTS, WEIGHT, Answer, Ask, library
 
-WORTH_A_THREAD = 3e6  # multiplications, or half a millisecond; to start a thread takes a tenth
+WORTH_A_THREAD = 3e7  # multiplications, or a millisecond: less does not pay where cores are busy
 MOST_KEPT = 2**24  # numbers of draws that wait to be told of
 _PARTS_EACH = 4  # of a thread, so that all end at about the same time
 
@@ -57,7 +57,7 @@ def number_of_threads(asked: int | None) -> int:
 
 def answer_by(handles: Handles, call: Call, threads: int) -> None:
     """Fills what the answer points to."""
-    factor = {MOMENTS: 4, WEIGHT: call.draws}.get(call.ask.estimator, 1)
+    factor = {MOMENTS: 4, WEIGHT: 4 * call.draws}.get(call.ask.estimator, 1)  # drawing takes time
     worth = min(threads, 1 + int(handles.work * call.rows * factor / WORTH_A_THREAD))
     by_draws = call.ask.estimator == WEIGHT and (worth > 1 or call.rows > handles.together)
     if by_draws and call.draws > 1 and call.numbers <= MOST_KEPT:
