@@ -1,15 +1,21 @@
 """What a pass of the C engine costs, in passes of torch's plain eager network in the same process.
 
     python benchmarks/runtime.py --networks mlp lenet5 resnet20 resnet18
+    python benchmarks/runtime.py --file half.pocket --about WORDS --beside resnet18 --threads 1 2
 
 A row is the median of ratios to the plain dense pass of the same shapes that was timed just before,
 on one thread. Weights are random, and of a density one by one at random: time depends on that only.
 The engine is compiled here, by the system's compiler. With --starts, from a file instead: a row of
 results/runtime_starts.jsonl has seconds from the start of a process's imports to the first answer,
 and milliseconds for an example, of `predict` and of pocketbayes-lite, which must be installed.
+
+With --file, a .pocket file through pocketbayes-lite, on as many threads as torch: ratios, by the
+clock, to a plain dense network (--beside): to its bare pass and to `pb.predict` with it; then from
+file to answer, which reads the file and predicts once, to that prediction.
 """
 
 import argparse
+import copy
 import statistics
 import sys
 import tempfile
@@ -28,6 +34,7 @@ from pocketbayes.codec.state import plain_state
 from pocketbayes.deploy.timing import timed
 from pocketbayes.layers import update_description
 from pocketbayes.models import build_network
+from pocketbayes.posteriors import as_point
 from pocketbayes.programs import encoded, weight_names
 from pocketbayes.tracing import inputs_of, program_of
 
@@ -80,6 +87,18 @@ def ratio(
     return statistics.median(found), statistics.median(base)
 
 
+def fastest(works: dict[str, Callable[[], object]], budget: float) -> dict[str, float]:
+    """Seconds by the clock of each, in turns: whoever shares the machine only makes them longer."""
+    found, turns, end = dict.fromkeys(works, float("inf")), 0, time.perf_counter() + budget
+    while turns < 6 or time.perf_counter() < end:
+        for name, work in works.items():
+            begin = time.perf_counter()
+            work()
+            found[name] = min(found[name], time.perf_counter() - begin)
+        turns += 1
+    return found
+
+
 def seconds(work: Callable[[], object]) -> float:
     begin = time.process_time()
     times = 0
@@ -109,6 +128,42 @@ def starts(name: str, estimator: str, batches: list[int], budget: float) -> None
             append_result("runtime_starts", **row)
 
 
+def answered(path: Path, threads: int, x: np.ndarray, estimator: str) -> object:
+    import pocketbayes_lite as lite
+
+    return lite.load(path, threads).predict(x, estimator)
+
+
+def of_file(a: argparse.Namespace) -> None:
+    """Rows of one file: by threads, batch and estimator."""
+    import pocketbayes_lite as lite
+
+    facts, shape = pb.inspect(a.file), lite.load(a.file).input_shapes[0]
+    plain = build_network(a.beside, input_shape=shape, num_outputs=10).eval()
+    model = pb.bayesianize_(copy.deepcopy(plain))
+    for name, q in list(pb.named_posteriors(model)):  # `predict` then asks the plain network
+        pb.replace_posterior(model, name, as_point(q))
+    known = {"file": a.file.name, "about": a.about, "bytes": a.file.stat().st_size}
+    known |= {"beside": a.beside, "multiplications": facts.program["multiplications"]["sparse"]}
+    for threads, batch in ((t, b) for t in a.threads for b in a.batches):
+        torch.set_num_threads(threads)
+        engine, x = lite.load(a.file, threads), torch.randn(batch, *shape)
+        works: dict[str, Callable[[], object]] = {
+            "plain": partial(passed, plain, x),
+            "predict": partial(pb.predict, model, x, estimator="mean", likelihood="categorical"),
+        }
+        for by in a.estimators:
+            works[by] = partial(engine.predict, x.numpy(), by)
+            works[f"{by} from file"] = partial(answered, a.file, threads, x.numpy(), by)
+        found = fastest(works, a.budget)
+        for by in a.estimators:
+            row = {"batch": batch, "estimator": by, "cores": threads}
+            row |= {"ratio": found[by] / found["plain"], "plain_ms": 1e3 * found["plain"]}
+            row["ratio_to_predict"] = found[by] / found["predict"]
+            row["ratio_from_file"] = found[f"{by} from file"] / found["predict"]
+            append_result("runtime_files", **known, **row)
+
+
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--networks", nargs="+", default=["mlp", "lenet5", "resnet20", "resnet18"])
@@ -117,7 +172,14 @@ def main() -> None:
     made.add_argument("--estimators", nargs="+", default=["mean", "moments"])
     made.add_argument("--budget", type=float, default=3.0, help="seconds for each row")
     made.add_argument("--starts", action="store_true")
+    made.add_argument("--file", type=Path, help="a .pocket file with its program")
+    made.add_argument("--about", default="", help="what the file is, for its row")
+    made.add_argument("--beside", default="resnet18", help="the plain network")
+    made.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     a = made.parse_args()
+    if a.file:
+        of_file(a)
+        return
     torch.set_num_threads(1)
     if a.starts:
         for name in a.networks:

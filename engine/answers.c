@@ -25,20 +25,30 @@ static const float *learned(const pocket *m, const char *name)
     return NULL;
 }
 
-int answers_plan(pocket *m)
+size_t output_width(const pocket *m)
+{
+    const shape *s = &m->slots[m->program.output].shape;
+    return s->rank ? (size_t)s->side[0] : 1;
+}
+
+void answers_room(pocket *m)
 {
     size_t most = (size_t)(m->options.most_draws > 1 ? m->options.most_draws : 1), members = (size_t)m->members;
-    size_t width = m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
+    most = (most + members - 1) / members * members;
+    m->draws = take(m, most * ROWS * m->outputs + 2 * ROWS * m->outputs + 2 * most, sizeof(float));
+    m->normals = take(m, most * m->outputs, sizeof(float));
+    m->work = take(m, normals_room((int)most, (int)output_width(m)), sizeof(double));
+}
+
+int answers_plan(pocket *m)
+{
     int how = likelihood_of(m);
     if (how == LIKELIHOODS)
         return snprintf(m->error, 256, "the likelihood %.40s is none that this engine knows", m->facts.likelihood), 1;
     if (how == HETEROSCEDASTIC && m->slots[m->program.output].shape.side[0] % 2)
         return snprintf(m->error, 256, "a heteroscedastic model has an odd number of outputs"), 1;
     m->kind = how == CATEGORICAL ? POCKET_CLASSES : how == BERNOULLI ? POCKET_LABELS : POCKET_VALUES;
-    most = (most + members - 1) / members * members;
-    m->draws = take(m, most * ROWS * m->outputs + 2 * ROWS * m->outputs + 2 * most, sizeof(float));
-    m->normals = take(m, most * m->outputs, sizeof(float));
-    m->work = take(m, normals_room((int)most, (int)width), sizeof(double));
+    answers_room(m);
     return m->error[0] || head_plan(m);
 }
 
@@ -49,9 +59,6 @@ static float bounded(float x, float most)
     float inside = x < -most ? -most : x > most ? most : x;
     return inside + tanhf(x - inside);
 }
-
-/* All draws of one row: S numbers, `step` apart. */
-typedef struct drawn { const float *x; size_t step; int draws, is_gaussian; } drawn;
 
 /* probs += share softmax(x factor); gives the entropy of that softmax, log sum exp(t) - mean t. */
 static float add_softmax(const float *x, size_t n, size_t step, float factor, float share, float *restrict probs,
@@ -73,7 +80,7 @@ static float add_softmax(const float *x, size_t n, size_t step, float factor, fl
 
 /* probs = mean p; entropy of probs; aleatoric = mean entropy; epistemic = S / (S - 1) of the rest. As the others
    it gives whether all that is told is finite. */
-static int tell_classes(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+static int tell_classes(const pocket *m, told d, size_t row, const pocket_answer *a)
 {
     size_t classes = (size_t)m->slots[m->program.output].shape.side[0], positions = m->outputs / classes;
     float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
@@ -103,7 +110,7 @@ static int tell_classes(const pocket *m, drawn d, size_t row, const pocket_answe
 }
 
 /* The same of every label by itself. */
-static int tell_labels(const pocket *m, drawn d, size_t row, const pocket_answer *a)
+static int tell_labels(const pocket *m, told d, size_t row, const pocket_answer *a)
 {
     float divisor = m->facts.temperature > 0 ? m->facts.temperature : 1;
     int good = 1;
@@ -157,7 +164,7 @@ static double shared_of(const pocket *m, int how, size_t k)
 }
 
 /* mean, aleatoric = mean variance, epistemic = variance of means; a temperature widens all of it. */
-static int tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *ask, const pocket_answer *a)
+static int tell_values(const pocket *m, told d, size_t row, const pocket_ask *ask, const pocket_answer *a)
 {
     int how = likelihood_of(m), draws = d.draws, good = 1;
     size_t targets = how == HETEROSCEDASTIC ? m->outputs / 2 : m->outputs;
@@ -193,7 +200,7 @@ static int tell_values(const pocket *m, drawn d, size_t row, const pocket_ask *a
 }
 
 /* Mean and variance over draws of the outputs themselves. */
-static void tell_outputs(const pocket *m, drawn d, size_t row, size_t rows, const pocket_answer *a)
+static void tell_outputs(const pocket *m, told d, size_t row, size_t rows, const pocket_answer *a)
 {
     for (int s = 0; a->samples && s < d.draws; s++)
         memcpy(a->samples + ((size_t)s * rows + row) * m->outputs, d.x + (size_t)s * d.step, m->outputs * sizeof(float));
@@ -208,119 +215,9 @@ static void tell_outputs(const pocket *m, drawn d, size_t row, size_t rows, cons
     }
 }
 
-/* Outputs of some rows into a draw, one number of all lanes after the other into rows. */
-static void keep(const run *r, size_t rows, const float *from, float *to)
+int tell(const pocket *m, told d, size_t row, size_t rows, const pocket_ask *ask, const pocket_answer *a)
 {
-    size_t n = r->model->outputs;
-    for (size_t l = 0; l < r->lanes && l < rows; l++)
-        for (size_t i = 0; i < n; i++)
-            to[l * n + i] = from[i * r->lanes + l];
-}
-
-/* Draw s of m + sqrt(v) z, for the rows that a pass had; without a variance the mean alone. */
-static void keep_gaussian(const run *r, const pocket_ask *ask, size_t rows, size_t row, int first, int draws)
-{
-    const pocket *m = r->model;
-    size_t n = m->outputs;
-    const float *mean = mean_of(r, m->program.output), *variance = variance_of(r, m->program.output), *z = ask->normals;
-    float *spread = m->draws + (size_t)draws * ROWS * n * (size_t)m->members, factor = m->facts.moments_factor;
-    size_t width = (size_t)m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
-    if (ask->estimator == POCKET_ONE_PASS) {
-        head_spread(r, spread, spread + ROWS * n);
-        mean = spread, variance = spread + ROWS * n, factor = 1;
-    }
-    factor = factor > 0 ? factor : 1;
-    z = z ? z : m->normals;
-    for (size_t l = 0; l < r->lanes && l < rows; l++)
-        for (size_t i = 0; i < n; i++) {
-            float from = mean[i * r->lanes + l], std = variance ? sqrtf(variance[i * r->lanes + l] * factor) : 0;
-            float *to = m->draws + ((size_t)first * ROWS + row + l) * n + i;
-            for (int s = 0; s < draws; s++, to += ROWS * n)
-                *to = from + std * z[(size_t)s * width + i / (n / width)];
-        }
-}
-
-/* One network for all rows of a block, many at once where buffers are small. */
-static void forward(run *r, const float *const *inputs, const pocket_ask *ask, size_t first, size_t rows, int draw, int draws)
-{
-    const pocket *m = r->model;
-    size_t n = m->outputs;
-    for (size_t row = 0; row < rows && !r->failed; row += r->lanes) {
-        r->lanes = m->is_small && rows - row > 2 ? ROWS : 1;
-        r->first_row = first + row;
-        pass(r, inputs, rows - row);
-        if (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)
-            keep_gaussian(r, ask, rows - row, row, draw, draws);
-        else
-            keep(r, rows - row, mean_of(r, m->program.output), m->draws + ((size_t)draw * ROWS + row) * n);
-    }
-}
-
-static int draw_block(pocket *m, const float *const *inputs, const pocket_ask *ask, size_t first, size_t rows, int each)
-{
-    int draw = 0;
-    for (int k = 0; k < m->members; k++) {
-        run r = {.model = m, .member = &m->member[k], .lanes = 1, .moments = ask->estimator == POCKET_MOMENTS,
-                 .drawn = ask->estimator == POCKET_WEIGHT, .seed = ask->seed};
-        if (ask->estimator == POCKET_WEIGHT)
-            for (r.draw = 0; r.draw < each && !r.failed; r.draw++, draw++) {
-                weights_draw(&r);
-                forward(&r, inputs, ask, first, rows, draw, 1);
-            }
-        else
-            forward(&r, inputs, ask, first, rows, draw, each), draw += each;
-        if (r.failed)
-            return snprintf(m->error, 256, "an index is not among the rows of an embedding"), -1;
-    }
-    return draw;
-}
-
-static const char *refused(const pocket *m, const float *const *inputs, int rows, const pocket_ask *ask, const pocket_answer *a)
-{
-    if (rows < 1)
-        return "there is nothing to predict";
-    if (ask->estimator == POCKET_MOMENTS && (m->no_moments[0] || !m->options.moments))
-        return m->no_moments[0] ? m->no_moments : "the model was not opened for moments";
-    if (ask->estimator == POCKET_ONE_PASS && (!m->has_head || m->members > 1))
-        return "the model has no one-pass head: teach one by pb.distill_ before pb.save, or ask for another estimator";
-    if (ask->estimator != POCKET_MEAN && (ask->draws < 1 || ask->draws > m->options.most_draws))
-        return "the model was not opened for as many draws, or none were asked for";
-    if ((a->lower || a->upper) && !(ask->level > 0 && ask->level < 1))
-        return "the level of an interval must be between 0 and 1";
-    for (int k = 0; k < m->program.inputs; k++)
-        for (size_t i = 0; i < m->slots[k].size * (size_t)rows; i++)
-            if (!isfinite(inputs[k][i]))
-                return "an input is NaN or infinite";
-    return NULL;
-}
-
-int pocket_predict(pocket *m, const float *const *inputs, int rows, const pocket_ask *ask, const pocket_answer *a)
-{
-    const char *wrong = refused(m, inputs, rows, ask, a);
-    size_t n = m->outputs, width = m->slots[m->program.output].shape.rank ? (size_t)m->slots[m->program.output].shape.side[0] : 1;
-    int each = ask->estimator == POCKET_MEAN || (!m->is_random && ask->estimator != POCKET_ONE_PASS)
-             ? 1 : (ask->draws + m->members - 1) / m->members;
-    if (wrong)
-        return snprintf(m->error, 256, "%s", wrong), 1;
-    m->error[0] = 0;
-    for (size_t first = 0; first < (size_t)rows; first += ROWS) {
-        size_t block = (size_t)rows - first < ROWS ? (size_t)rows - first : ROWS;
-        if (!ask->normals && m->normals_made != each && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS)) {
-            spread_normals(m->normals, each, (int)width, m->work);
-            m->normals_made = each;
-        }
-        int draws = draw_block(m, inputs, ask, first, block, each);
-        if (draws < 0)
-            return 1;
-        for (size_t row = 0; row < block; row++) {
-            int is_gaussian = m->members == 1 && (ask->estimator == POCKET_ONE_PASS || ask->estimator == POCKET_MOMENTS);
-            drawn d = {m->draws + row * n, ROWS * n, draws, is_gaussian};
-            tell_outputs(m, d, first + row, (size_t)rows, a);
-            if (!(m->kind == POCKET_CLASSES ? tell_classes(m, d, first + row, a)
-                  : m->kind == POCKET_LABELS ? tell_labels(m, d, first + row, a) : tell_values(m, d, first + row, ask, a)))
-                return snprintf(m->error, 256, "the answer to row %d is not finite (rows count from 0): its numbers are too "
-                                "large; prepare inputs as in training", (int)(first + row)), 1;
-        }
-    }
-    return 0;
+    tell_outputs(m, d, row, rows, a);
+    return m->kind == POCKET_CLASSES ? tell_classes(m, d, row, a)
+         : m->kind == POCKET_LABELS ? tell_labels(m, d, row, a) : tell_values(m, d, row, ask, a);
 }

@@ -105,6 +105,13 @@ static void fold_rows(head *h, const stored *s, const float *scale)
     }
 }
 
+void head_room(pocket *m)
+{
+    const head *h = &m->head;
+    size_t rows = (size_t)(h->hidden + 2 * h->places + 1);
+    m->row = take(m, 2 * (size_t)h->features + 2 * rows + 3 * (size_t)h->outputs + 8, sizeof(float));
+}
+
 int head_plan(pocket *m)
 {
     head *h = &m->head;
@@ -127,7 +134,7 @@ int head_plan(pocket *m)
     h->squares = take(m, (rows - (size_t)h->hidden) * features, sizeof(float));
     h->outer = take(m, (size_t)(2 * h->outputs + 1) * (rows + 1), sizeof(float));
     h->unit = take(m, (size_t)h->outputs, sizeof(float));
-    m->row = take(m, 2 * features + 2 * rows + 3 * (size_t)h->outputs + 8, sizeof(float));
+    head_room(m);
     if (m->error[0])
         return 1;
     for (size_t f = 0; f < features; f++) {

@@ -22,10 +22,10 @@ enum { MEAN, VARIANCE, SQUARE, DRAWN, PLANES };  /* of packed weights; SQUARE: t
 typedef struct kernel {
     int32_t weight, bias;
     int groups, outputs, depth;          /* outputs and inputs of one output, of a group */
-    int is_sparse, is_random;
+    int is_sparse, is_random, parts;     /* parts: of a sparse row, whose inputs are near each other */
     float *values[PLANES];
     uint32_t *offset;                    /* where inputs lie: of each of `depth`, or of each stored number */
-    uint32_t *start;                     /* sparse: where rows begin */
+    uint32_t *start;                     /* sparse: where parts of rows begin */
     float *scale, *shift[PLANES];        /* of all outputs: y scale + shift; a norm that is folded */
     float *gate;                         /* chances of outputs, or NULL */
 } kernel;
@@ -70,14 +70,16 @@ struct pocket {
     head head;
     double *work;                        /* where normals are made */
     float *draws, *normals, *row;        /* (S, ROWS, outputs) and working memory of answers */
-    int normals_made;                    /* for how many draws they are */
     size_t outputs;                      /* numbers of the output */
     void **blocks;                       /* all that was allocated */
     int block_count, block_room;
     size_t memory;
     char no_moments[160];                /* why there are none; empty: there are */
-    char error[256];
     struct loaded *loaded;               /* the file, of a model that owns it */
+    const pocket *source;                /* whose weights these are; NULL: its own */
+    int no_whole_draws;                  /* 1: it has no room for those */
+    int normals_made;                    /* from here on what a prediction changes: for how many draws they are */
+    char error[256];
 };
 
 struct run {
@@ -88,6 +90,8 @@ struct run {
     uint64_t seed;
     int draw, failed;
     size_t first_row;
+    float *to;                           /* of the first row of the first draw; of the next, `step` behind */
+    size_t step;
 };
 
 /* Memory of a model; NULL is remembered as an error. */
@@ -113,9 +117,14 @@ void dense_make(run *r, int32_t operand);
 void dense_fill(const run *r, int32_t operand, int plane);
 int is_common(const pocket *m, const operation *op);
 
-/* linear.c */
+/* linear.c, convolutions.c */
 void apply_rows(const run *r, const kernel *k, size_t rows, const float *m, const float *v, float *y, float *yv);
 size_t linear_scratch(const pocket *m, const operation *op);   /* numbers of one example */
+#ifdef __wasm__
+#define parts_of(m, op, each) 1
+#else
+int parts_of(const pocket *m, const operation *op, uint32_t each);
+#endif
 void conv_offsets(const pocket *m, const operation *op, uint32_t *offsets, uint32_t count);
 
 /* draws.c */
@@ -154,7 +163,14 @@ void pass(run *r, const float *const *inputs, size_t rows);
 /* head.c, answers.c; 0, or an error in the model */
 int head_plan(pocket *m);
 void head_spread(const run *r, float *mean, float *variance);
+void head_room(pocket *m);
 int answers_plan(pocket *m);
+void answers_room(pocket *m);
+size_t output_width(const pocket *m);    /* outputs at each position */
+
+/* All draws of one row: S numbers, `step` apart. */
+typedef struct told { const float *x; size_t step; int draws, is_gaussian; } told;
+int tell(const pocket *m, told d, size_t row, size_t rows, const pocket_ask *ask, const pocket_answer *a);  /* 1: it is finite */
 
 /* quantiles.c */
 enum { CATEGORICAL, BERNOULLI, GAUSSIAN, HETEROSCEDASTIC, STUDENT_T, POISSON, NEGATIVE_BINOMIAL, LIKELIHOODS };

@@ -367,11 +367,12 @@ void pocket_close(pocket *m)
 {
     for (int i = 0; m && i < m->block_count; i++)
         free(m->blocks[i]);
-    if (m) {
+    if (m && !m->source) {
         program_free(&m->program);
-        free(m->blocks);
         loaded_free(m->loaded);
     }
+    if (m)
+        free(m->blocks);
     free(m);
 }
 

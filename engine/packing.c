@@ -57,8 +57,8 @@ static int is_gated(const pocket *m, const member *part, const operation *op, in
 /* Sparse where what is left out saves more than tiles would. */
 static int is_sparse_enough(const pocket *m, const kernel *k, uint32_t there, uint32_t size, int code)
 {
-    if (code == 2)
-        return k->outputs < TILE_OUTPUTS / 2 || there < size / 3;
+    if (code == 2)                       /* of moments, sparse ones go together and dense ones do not */
+        return k->outputs < TILE_OUTPUTS / 2 || there < size / (m->options.moments ? 2 : 3);
     return there < size / (m->is_small ? 3 : PACK);
 }
 
@@ -72,13 +72,14 @@ static void plan_one(pocket *m, const member *part, kernel *k, operation *op, in
     k->depth = (int)(w->size / (uint32_t)w->shape[0]);
     k->is_random = w->std != NULL || (b && b->std);
     k->is_sparse = is_sparse_enough(m, k, there, w->size, op->row->code);
+    k->parts = k->is_sparse && op->row->code == 2 ? parts_of(m, op, there / (uint32_t)w->shape[0]) : 1;
     size_t rows = (size_t)w->shape[0], blocks = (size_t)((k->outputs + PACK - 1) / PACK * k->groups);
     size_t numbers = k->is_sparse ? there : blocks * PACK * (size_t)k->depth;
     int wanted[PLANES] = {1, m->options.moments && w->std, m->options.moments, m->options.most_draws && w->std};
     for (int p = 0; p < PLANES; p++)
         k->values[p] = wanted[p] ? take(m, numbers + SLACK, sizeof(float)) : NULL;
     k->offset = take(m, (k->is_sparse ? there : (size_t)k->depth) + 1, sizeof *k->offset);
-    k->start = k->is_sparse ? take(m, rows + 1, sizeof *k->start) : NULL;
+    k->start = k->is_sparse ? take(m, rows * (size_t)k->parts + 1, sizeof *k->start) : NULL;
     k->scale = take(m, rows, sizeof(float));
     k->gate = is_gated(m, part, op, weight) ? take(m, rows, sizeof(float)) : NULL;
     for (int p = 0; p < PLANES; p++)
@@ -94,13 +95,13 @@ static void place_inputs(const pocket *m, const member *part, kernel *k, const u
         k->offset[i] = offsets ? offsets[i] : i;
     for (uint32_t j = 0; k->is_sparse && j < w->count; j++) {
         if (is_there(w, j)) {
-            uint32_t place = place_of(w, j), row = place / depth;
+            uint32_t place = place_of(w, j), row = place / depth, parts = (uint32_t)k->parts;
             k->offset[next++] = offsets ? offsets[place % depth] : place % depth;
-            k->start[row + 1] = next;
+            k->start[row * parts + (uint32_t)((uint64_t)(place % depth) * parts / depth) + 1] = next;
         }
     }
     /* Groups lie behind each other: `multiply` moves the input, so offsets are those in a group. */
-    for (int i = 0; k->is_sparse && i < k->outputs * k->groups; i++)
+    for (int i = 0; k->is_sparse && i < k->outputs * k->groups * k->parts; i++)
         if (k->start[i + 1] < k->start[i])
             k->start[i + 1] = k->start[i];
 }
@@ -175,7 +176,8 @@ static void fill_epilogue(const run *r, kernel *k, const operation *norm, int pl
             scale = at(r, norm->x[1], MEAN, i, 1) / sqrtf(at(r, norm->x[4], MEAN, i, 0) + norm->r[0]);
             shift = at(r, norm->x[2], MEAN, i, 0) - at(r, norm->x[3], MEAN, i, 0) * scale;
         }
-        k->scale[i] = scale;
+        if (plane == MEAN)                   /* others may be reading */
+            k->scale[i] = scale;
         float bias = at(r, k->bias, plane, i, 0);
         k->shift[plane][i] = plane == VARIANCE ? bias * scale * scale : bias * scale + shift;
     }
@@ -189,9 +191,9 @@ void kernel_fill(run *r, const operation *op, int number, int plane)
     const pocket_weight *w = weight_in(m, r->member, k->weight);
     int drawn = r->drawn;
     r->drawn = plane == DRAWN;
-    if (k->values[plane])
+    if (k->values[plane] && (plane != DRAWN || k->values[DRAWN] != k->values[MEAN]))
         fill_values(w, k, plane, r);
-    else if (plane == DRAWN && k->values[MEAN])
+    else if (plane == DRAWN && !k->values[DRAWN])
         k->values[DRAWN] = k->values[MEAN];
     if (plane == MEAN && k->gate)
         fill_gates(w, k);

@@ -3,7 +3,7 @@
 #define POCKET_H
 #include "file.h"
 
-typedef struct pocket pocket;  /* an open model; threads each need their own */
+typedef struct pocket pocket;  /* an open model; threads each need their own, see pocket_share */
 
 /* What a file says of its model beside weights and program. */
 typedef struct pocket_facts {
@@ -55,6 +55,10 @@ void pocket_close(pocket *model);
 pocket *pocket_load(const uint8_t *bytes, size_t size, const pocket_options *options, char *error);
 pocket *pocket_again(const pocket *model, const pocket_options *options, char *error);
 
+/* Another place to work with an open model, for a thread: it reads that one's weights and has memory of its
+   own, for so many draws, of whole weights if `whole`. Must be closed first. */
+pocket *pocket_share(const pocket *model, int most_draws, int whole, char *error);
+
 /* What a model takes and gives: sides of an input (number >= 0) or of the output (-1); the rank. */
 int pocket_shape(const pocket *model, int number, int32_t *sides);
 int pocket_kind(const pocket *model);
@@ -74,5 +78,20 @@ size_t pocket_memory(const pocket *model);  /* bytes held beside the file's */
    one. Allocates nothing. */
 int pocket_predict(pocket *model, const float *const *inputs, int rows, const pocket_ask *ask,
                    const pocket_answer *answer);
+
+/* Parts of a prediction, for threads: the same numbers bit for bit, however it is cut. Rows are all rows, and
+   inputs and answers those of all. `pocket_rows` answers for `count` rows from the first on, a multiple of
+   `pocket_together`. `pocket_draws` leaves some draws of whole weights in (S, rows, *output shape), which
+   `pocket_tell` makes the answer of. */
+#ifndef __wasm__
+int pocket_rows(pocket *model, const float *const *inputs, int rows, int first, int count, const pocket_ask *ask,
+                const pocket_answer *answer);
+int pocket_draws(pocket *model, const float *const *inputs, int rows, int first, int count, const pocket_ask *ask,
+                 float *samples);
+int pocket_tell(pocket *model, const float *samples, int rows, const pocket_ask *ask, const pocket_answer *answer);
+int pocket_together(const pocket *model);
+int pocket_number(const pocket *model, const pocket_ask *ask);  /* of draws that are made, of all members */
+double pocket_work(const pocket *model);  /* multiplications of the mean of one example, about */
+#endif
 const char *pocket_error(const pocket *model);
 #endif

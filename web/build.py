@@ -20,7 +20,7 @@ FLAGS = [
     "--target=wasm32-wasi", "-nostdlib", "-std=c99", "-Oz", "-Xclang", "-Oz", "-msimd128",
     "-mbulk-memory", "-fno-math-errno", "-fno-trapping-math", "-fno-builtin-strlen",
     "-fno-builtin-memcmp", "-fno-builtin-fma", "-fno-builtin-malloc", "-w",
-    "-mllvm", "-disable-lsr", "-mllvm", "-disable-machine-cse",
+    "-mllvm", "-disable-lsr", "-mllvm", "-disable-machine-cse", "-mllvm", "-inline-threshold=0",
     "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all", "-s", "-Wl,-z,stack-size=262144",
 ]  # fmt: skip
 

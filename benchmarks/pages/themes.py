@@ -320,7 +320,9 @@ RUNTIMES = Page(
     "what a pass of the C engine costs, in passes of torch",
     "Ratios to torch's plain, dense, eager pass of the same network that was timed just before, on "
     "one thread: below 1 the engine is faster. Weights are random, and of a density one by one at "
-    "random. Moments include 30 draws of the outputs' Gaussian and all that a prediction holds.",
+    "random. Moments include 30 draws of the outputs' Gaussian and all that a prediction holds. "
+    "Of files, both sides have the same number of threads, and the fastest of six turns or more "
+    "counts, for the machine was shared.",
     (
         Table(
             "The engine beside torch",
@@ -377,6 +379,18 @@ RUNTIMES = Page(
                 Column("engine and script by gzip", "packed_bytes", average(1, 1e-3, " kB")),
             ),
             source=("exports",), where={"row": ("page", "wheel")}, by=("row",),
+        ),
+        Table(
+            "Files with the sparsity of trained networks, beside a plain dense ResNet-18",
+            (
+                Column("file", "about", text), Column("batch", "batch", text),
+                Column("threads", "cores", text), Column("estimator", "estimator", text),
+                Column("of its pass", "ratio", average(2)),
+                Column("of `pb.predict` with it", "ratio_to_predict", average(2)),
+                Column("from file to answer, of `pb.predict`", "ratio_from_file", average(2)),
+            ),
+            source=("runtime_files",),
+            by=("about", "batch", "cores", "estimator"),
         ),
     ),
 )  # fmt: skip

@@ -17,61 +17,74 @@ class Handle(NamedTuple):
     pointer: int
     draws: int
     moments: bool
+    whole: bool  # draws of whole weights
+    owns: bool  # its weights, which others may read
 
-    def can(self, draws: int, moments: bool) -> bool:
-        """Whether it has room for so many draws, and a plan for moments."""
-        return self.draws >= draws and self.moments >= moments
+    def can(self, draws: int, moments: bool, whole: bool) -> bool:
+        """Whether it has room for so many draws, and for those of weights; and knows moments.
+
+        Weights are packed otherwise for moments: what a handle answers must not depend on which.
+        """
+        return self.moments == moments and self.draws >= draws and self.whole >= whole
 
 
 class Handles:
-    """The file, read once; and as many open models as there are threads that predict."""
+    """The file, read once; and as many places to work as there are threads that predict.
+
+    Two handles at most have weights of their own: the first, and one with what moments need.
+    """
 
     def __init__(self, data: bytes, draws: int) -> None:
         error = ct.create_string_buffer(256)
         options = Options(draws, 0)
-        pointer = library().pocket_load(data, len(data), ct.byref(options), error)
-        if not pointer:
-            raise LiteError(error.value.decode(errors="replace"))
-        self.first = Handle(pointer, draws, False)
-        self._lock, self._free = Lock(), [self.first]
+        pointer = _checked(library().pocket_load(data, len(data), ct.byref(options), error), error)
+        self.first = Handle(pointer, draws, False, True, True)
+        self._lock, self._opening, self._free = Lock(), Lock(), [self.first]
+        self._with_moments: Handle | None = None
+        self.together = int(library().pocket_together(pointer))
+        self.work = float(library().pocket_work(pointer))
 
     def __del__(self) -> None:
-        if hasattr(self, "first"):  # the first one owns the file
-            for handle in [*(h for h in self._free if h is not self.first), self.first]:
+        if hasattr(self, "_with_moments"):  # what others read goes last, and the file's owner
+            for handle in sorted(self._free, key=lambda h: (h.owns, h is self.first)):
                 library().pocket_close(handle.pointer)
 
     @contextmanager
-    def one(self, draws: int, moments: bool) -> Iterator[Handle]:
+    def one(self, draws: int, moments: bool, whole: bool) -> Iterator[Handle]:
         """A handle for this thread alone."""
-        handle = self._taken(draws, moments)
+        handle = self._taken(draws, moments, whole)
         try:
             yield handle
         finally:
             with self._lock:
                 self._free.append(handle)
 
-    def _taken(self, draws: int, moments: bool) -> Handle:
+    def _taken(self, draws: int, moments: bool, whole: bool) -> Handle:
         """A free one that can do it, or a new one in the place of a free one that cannot."""
         with self._lock:
             for handle in reversed(self._free):
-                if handle.can(draws, moments):
+                if handle.can(draws, moments, whole):
                     self._free.remove(handle)
                     return handle
-            smaller = next((h for h in self._free if h is not self.first), None)
+            smaller = next((h for h in self._free if not h.owns and h.moments == moments), None)
             if smaller is not None:
                 self._free.remove(smaller)
         if smaller is not None:
-            draws, moments = max(draws, smaller.draws), moments or smaller.moments
+            draws, whole = max(draws, smaller.draws), whole or smaller.whole
             library().pocket_close(smaller.pointer)
-        return self._opened(draws, moments)
+        return self._opened(max(draws, self.first.draws), moments, whole)
 
-    def _opened(self, draws: int, moments: bool) -> Handle:
-        error = ct.create_string_buffer(256)
-        options = Options(draws, int(moments))
-        pointer = library().pocket_again(self.first.pointer, ct.byref(options), error)
-        if not pointer:
-            raise LiteError(error.value.decode(errors="replace"))
-        return Handle(pointer, draws, moments)
+    def _opened(self, draws: int, moments: bool, whole: bool) -> Handle:
+        error, source = ct.create_string_buffer(256), self.first
+        with self._opening:
+            if moments and self._with_moments is None:
+                options = Options(draws, 1)
+                made = library().pocket_again(source.pointer, ct.byref(options), error)
+                self._with_moments = Handle(_checked(made, error), draws, True, True, True)
+                return self._with_moments
+        source = self._with_moments if moments and self._with_moments else source
+        made = library().pocket_share(source.pointer, draws, int(whole), error)
+        return Handle(_checked(made, error), draws, moments, whole, False)
 
     def facts(self) -> dict[str, Any]:
         """What the file says of its model."""
@@ -86,3 +99,9 @@ class Handles:
         sides = (ct.c_int32 * 8)()
         rank = library().pocket_shape(self.first.pointer, number, sides)
         return tuple(sides[:rank])
+
+
+def _checked(pointer: int | None, error: ct.Array[ct.c_char]) -> int:
+    if not pointer:
+        raise LiteError(error.value.decode(errors="replace"))
+    return pointer

@@ -4,6 +4,7 @@ import ctypes as ct
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pocketbayes_lite.errors import LiteError
 
@@ -57,17 +58,23 @@ def library() -> ct.CDLL:
     options = ct.POINTER(Options)
     engine.pocket_load.argtypes, engine.pocket_load.restype = [text, size, options, text], handle
     engine.pocket_again.argtypes, engine.pocket_again.restype = [handle, options, text], handle
+    engine.pocket_share.argtypes = [handle, ct.c_int, ct.c_int, text]
+    engine.pocket_share.restype = handle
+    engine.pocket_work.argtypes, engine.pocket_work.restype = [handle], ct.c_double
     engine.pocket_error.argtypes, engine.pocket_error.restype = [handle], text
     engine.pocket_fact.argtypes, engine.pocket_fact.restype = [handle, text, text, size], size
     engine.pocket_memory.argtypes, engine.pocket_memory.restype = [handle], size
     engine.pocket_close.argtypes, engine.pocket_close.restype = [handle], None
     engine.pocket_shape.argtypes = [handle, ct.c_int, ct.POINTER(ct.c_int32)]
     engine.pocket_is_whole.argtypes = [handle, ct.c_int]
-    for name in ("kind", "inputs", "members", "default", "has_random_weights"):
+    for name in ("kind", "inputs", "members", "default", "has_random_weights", "together"):
         getattr(engine, f"pocket_{name}").argtypes = [handle]
-    engine.pocket_predict.argtypes = [
-        handle, ct.POINTER(FLOATS), ct.c_int, ct.POINTER(Ask), ct.POINTER(Answer)
-    ]  # fmt: skip
+    ask, answer, inputs = ct.POINTER(Ask), ct.POINTER(Answer), ct.POINTER(FLOATS)
+    rows: list[Any] = [handle, inputs, ct.c_int, ct.c_int, ct.c_int, ask]
+    engine.pocket_rows.argtypes = [*rows, answer]
+    engine.pocket_draws.argtypes = [*rows, handle]
+    engine.pocket_number.argtypes = [handle, ask]
+    engine.pocket_tell.argtypes = [handle, handle, ct.c_int, ask, answer]
     return engine
 
 

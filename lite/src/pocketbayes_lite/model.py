@@ -25,6 +25,7 @@ from pocketbayes_lite.library import (
     Ask,
     library,
 )
+from pocketbayes_lite.parts import Call, answer_by, number_of_threads
 from pocketbayes_lite.predictions import (
     Array,
     ClassPrediction,
@@ -39,10 +40,14 @@ _OF_CLASSES = ("probs", "entropy", "aleatoric", "epistemic", "label")
 _OF_VALUES = ("mean", "std", "aleatoric", "epistemic")
 
 
-def load(path: str | os.PathLike[str]) -> "Model":
+def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     """The model in a file that `pb.save(model, path, example=x)` wrote.
 
     Safe on files from anywhere: they hold no code, and all sizes are checked.
+
+    Args:
+        path: of the file.
+        threads: at most so many share a call; None: OMP_NUM_THREADS, or the cores that it may use.
 
     Raises:
         LiteError: the file is damaged, or has no program of its network.
@@ -54,22 +59,26 @@ def load(path: str | os.PathLike[str]) -> "Model":
     except (TypeError, ValueError) as error:
         raise LiteError(f"{path!r} is no path: {error}; read(data) takes bytes") from error
     try:
-        return read(data)
+        return read(data, threads)
     except LiteError as error:
         raise LiteError(f"{path}: {error}") from error
 
 
-def read(data: bytes | bytearray | memoryview) -> "Model":
+def read(data: bytes | bytearray | memoryview, threads: int | None = None) -> "Model":
     """The model in the bytes of such a file."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise LiteError(
             f"read takes the bytes of a file; got {type(data).__name__}. load(path) takes a path"
         )
-    return Model(Handles(bytes(data), DEFAULT_DRAWS))
+    model = Model(Handles(bytes(data), DEFAULT_DRAWS))
+    model.threads = number_of_threads(threads)
+    return model
 
 
 class Model:
     """A network that predicts with uncertainty; several threads may do so at once."""
+
+    threads = 1  # at most so many share the work of a call
 
     def __init__(self, handles: Handles) -> None:
         self._handles, pointer = handles, handles.first.pointer
@@ -148,9 +157,9 @@ class Model:
         """
         ask, spread = self._ask(estimator, num_samples, seed, level, normals)
         inputs, single = self._inputs(x)
-        found = self._answered(inputs, ask, ("outputs", *self._wanted()))
+        draws = self._draws(ask)
+        found = self._answered(inputs, ask, ("outputs", *self._wanted()), draws)
         found = {name: a[0] if single else a for name, a in found.items()}
-        draws = self._draws(ask.estimator, ask.draws)
         about = {"estimator": estimator or self.default_estimator, "num_samples": draws}
         return self._told(found, single, about, inputs, ask, spread)
 
@@ -165,7 +174,7 @@ class Model:
         """(S, N, ...) the network's outputs of each draw, without any likelihood; see `predict`."""
         ask, spread = self._ask(estimator, num_samples, seed, 0.9, normals)
         inputs, single = self._inputs(x)
-        draws = self._draws(ask.estimator, ask.draws)
+        draws = self._draws(ask)
         (made,) = self._answered(inputs, ask, ("samples",), draws).values()
         del spread  # kept until here
         return made[:, 0] if single else made
@@ -203,10 +212,9 @@ class Model:
     def _wanted(self) -> tuple[str, ...]:
         return _OF_VALUES if self._kind == VALUES else _OF_CLASSES
 
-    def _draws(self, number: int, asked: int) -> int:
-        """How many were made: an ensemble makes as many of each member."""
-        is_random = self._default != MEAN
-        return self.members * (-(-asked // self.members) if number != MEAN and is_random else 1)
+    def _draws(self, ask: Ask) -> int:
+        """How many are made: an ensemble makes as many of each member."""
+        return int(library().pocket_number(self._handles.first.pointer, ct.byref(ask)))
 
     def _told(
         self,
@@ -230,12 +238,12 @@ class Model:
     ) -> tuple[Array, Array]:
         """Bounds of the same draws, which are made again."""
         again = Ask(ask.estimator, ask.draws, ask.seed, require_level(level), ask.normals)
-        found = self._answered(inputs, again, ("lower", "upper"))
+        found = self._answered(inputs, again, ("lower", "upper"), self._draws(again))
         low, high = (found[name][0] if single else found[name] for name in ("lower", "upper"))
         return low, high
 
     def _answered(
-        self, inputs: list[Array], ask: Ask, wanted: tuple[str, ...], draws: int = 1
+        self, inputs: list[Array], ask: Ask, wanted: tuple[str, ...], draws: int
     ) -> dict[str, NDArray[Any]]:
         """What the engine says."""
         rows, answer = len(inputs[0]), Answer()
@@ -247,11 +255,8 @@ class Model:
         for name, array in made.items():
             setattr(answer, name, array.ctypes.data)
         given = (FLOATS * len(inputs))(*(x.ctypes.data_as(FLOATS) for x in inputs))
-        with self._handles.one(ask.draws, ask.estimator == MOMENTS) as handle:
-            if library().pocket_predict(
-                handle.pointer, given, rows, ct.byref(ask), ct.byref(answer)
-            ):
-                raise LiteError(library().pocket_error(handle.pointer).decode(errors="replace"))
+        call = Call((inputs, made), given, rows, ask, answer, draws, self.output_shape)
+        answer_by(self._handles, call, self.threads)
         if "label" in made:
             made["label"] = made["label"].astype(np.int64)
         return made

@@ -69,6 +69,7 @@ class _EngineDraws:
         self._batches += 1
         with no_drawing():
             engine = _engine_of(model, inputs)
+        engine.threads = torch.get_num_threads()
         width, each = (*engine.output_shape, 1)[0], -(-num_samples // len(members_of(model)))
         normals = spread_normals(each, width).numpy() if by in (MOMENTS, ONE_PASS) else None
         seed = mixed_seed(drawing.seed, self._batches) if by == "weight" else 0

@@ -1,0 +1,118 @@
+"""However many threads share the work of a call, it answers with the same bits."""
+
+import importlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from program_models import GOLDEN, KNOWN, NAMES, json
+
+import pocketbayes as pb
+from pocketbayes.models import build_network
+
+INPUTS = json.loads(KNOWN.read_text())
+FIELDS = ("probs", "entropy", "aleatoric", "epistemic", "label", "mean", "std")
+
+
+@pytest.fixture
+def parts(lite, monkeypatch):
+    """Every thread is worth it."""
+    found = importlib.import_module(lite.__name__ + ".parts")
+    monkeypatch.setattr(found, "WORTH_A_THREAD", 1e-3)
+    return found
+
+
+def told(model, x, estimator):
+    pred = model.predict(x, estimator, 7, 3)
+    known = [getattr(pred, name) for name in FIELDS if hasattr(pred, name)]
+    assert len(known) >= 4
+    return [*known, model.samples(x, estimator, 7, 3)]
+
+
+def same(a, b):
+    return all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+def estimators(model):
+    return ["mean", "moments", "weight"] + ["one_pass"] * bool(model.facts.get("one_pass"))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 35])
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_files(lite, parts, monkeypatch, name, rows):
+    one, *others = (lite.load(GOLDEN / f"program-{name}.pocket", n) for n in (1, 2, 3))
+    x = np.resize(np.array(INPUTS[name]["input"]), (rows, *one.input_shapes[0]))
+    for estimator in estimators(one):
+        expected = told(one, x, estimator)
+        assert all(same(told(other, x, estimator), expected) for other in others)
+        with monkeypatch.context() as cut:  # draws of weights block by block, too
+            cut.setattr(parts, "MOST_KEPT", 0)
+            assert same(told(others[1], x, estimator), expected)
+
+
+def test_a_network_whose_rows_go_one_by_one(lite, parts, tmp_path):
+    torch.manual_seed(0)
+    net = build_network("resnet18", num_outputs=3, width=0.25).eval()
+    model, x = pb.bayesianize_(net, std_init=0.05), torch.randn(5, 3, 32, 32)
+    pb.save(model, tmp_path / "m.pocket", example=x[:1])
+    one, *others = (lite.load(tmp_path / "m.pocket", n) for n in (1, 2, 3))
+    assert one._handles.together == 1
+    for estimator in ("mean", "moments", "weight"):
+        expected = told(one, x.numpy(), estimator)
+        assert all(same(told(other, x.numpy(), estimator), expected) for other in others)
+
+
+def test_eight_callers_of_one_model(lite, parts):
+    """1,000 calls each, of all estimators in turn, which share handles as they come."""
+    model = lite.load(GOLDEN / "program-mean-field.pocket", 2)
+    x = np.resize(np.array(INPUTS["mean-field"]["input"]), (20, 6)).astype(np.float32)
+    asked = [(by, n) for by in estimators(model) for n in (3, 40)]
+    expected = [model.predict(x, by, n).probs for by, n in asked]
+
+    def calls(caller):
+        order = np.random.default_rng(caller).integers(len(asked), size=1000)
+        return all(np.array_equal(model.predict(x, *asked[k]).probs, expected[k]) for k in order)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(calls, range(8)))
+
+
+@pytest.mark.parametrize("estimator", ["mean", "weight"])
+def test_what_a_part_refuses_is_an_error_of_the_call(lite, parts, estimator):
+    model = lite.load(GOLDEN / "program-mean-field.pocket", 3)
+    x = np.zeros((50, 6), np.float32)
+    x[-1, -1] = np.nan
+    with pytest.raises(lite.LiteError, match="NaN"):
+        model.predict(x, estimator)
+    assert np.isfinite(model.predict(x[:-1], estimator).probs).all()
+
+
+def test_how_many_by_default(lite, monkeypatch):
+    path = GOLDEN / "program-mean-field.pocket"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert lite.load(path).threads == 3
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert lite.load(path).threads == len(os.sched_getaffinity(0))
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(lite.LiteError, match="threads must be"):
+            lite.load(path, wrong)
+
+
+def test_a_small_call_starts_no_thread(lite, monkeypatch):
+    found = importlib.import_module(lite.__name__ + ".parts")
+    monkeypatch.setattr(found, "Thread", None)
+    model = lite.load(GOLDEN / "program-mean-field.pocket", 8)
+    model.predict(np.zeros((200, 6)), "mean")
+
+
+def test_predict_by_the_engine_uses_the_threads_of_torch(lite, parts):
+    model = pb.load(GOLDEN / "program-mean-field.pocket")
+    x, kept = torch.randn(40, 6), torch.get_num_threads()
+    found = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(pb.predict(model, x, estimator="moments", backend="engine").probs)
+    torch.set_num_threads(kept)
+    assert found[0].equal(found[1])
