@@ -1,6 +1,7 @@
 """The JSON description of a file, checked before anything is built from it."""
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,7 @@ def _is_conformal(found: Any) -> bool:
         and all(_is_count(found[name]) for name in ("examples", "num_samples"))
         and all(isinstance(found[name], list) for name in ("threshold", "shape"))
         and all(map(_is_count, found["shape"]))
+        and all(side <= len(found["threshold"]) for side in found["shape"])  # as for the product
         and len(found["threshold"]) == math.prod(found["shape"])
         and all(t == 0 or _is_positive(t) for t in found["threshold"])
     )
@@ -199,8 +201,9 @@ def _is_place(place: Any) -> bool:
 
 
 def _is_positive(value: Any) -> bool:
+    """Of whole numbers, too, only what a float can be."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < math.inf
+    return number and 0 < value <= sys.float_info.max
 
 
 def _is_dict(value: Any) -> bool:
