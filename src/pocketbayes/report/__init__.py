@@ -12,7 +12,7 @@ from pocketbayes.report.plots import (
     new_figure,
     save_figure,
 )
-from pocketbayes.report.tables import console, facts_table, rows_table, show
+from pocketbayes.report.tables import as_cell, console, facts_table, rows_table, show
 
 __all__ = [
     "FeatureReport",
@@ -20,6 +20,7 @@ __all__ = [
     "Numbers",
     "RandomWeights",
     "answers_of",
+    "as_cell",
     "console",
     "draw_entropies",
     "draw_reliability",
