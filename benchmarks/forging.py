@@ -84,16 +84,14 @@ def mutated(good: Parts, chance: random.Random) -> bytes:
     if kind == "deflate":
         return sealed(description, sections, lambda text: harmed(deflated(text), chance))
     program = {name: sections[name] for name in ("program",) if name in sections}
-    if isinstance(kind, str):
-        arrays = dict(good.arrays)
-        for _ in range(chance.randint(1, 3)):
-            chance.choice(_OF_ARRAYS)(description, arrays, chance)
-        return sealed(description, stored_raw(description, arrays) | program)
+    arrays, changes = dict(good.arrays), _OF_ARRAYS if kind == "arrays" else (kind,)
     for _ in range(chance.randint(1, 3)):
         try:
-            kind(description, sections, chance)
-        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError):
-            break  # the change before left nothing of the kind
+            chance.choice(changes)(description, arrays if kind == "arrays" else sections, chance)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError):
+            break  # what was changed before leaves nothing of the kind
+    if kind == "arrays":
+        sections = stored_raw(description, arrays) | program
     return sealed(description, sections)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import sys
 
 import numpy as np
@@ -127,6 +128,11 @@ def test_names_run_no_formula_and_drive_no_terminal(told, tmp_path):
     assert {row[1] for row in rows[1:]} <= {"'=1+1", "'@\\x1b[31m", "-1.5"}
     assert all(float(cell) >= 0 for row in rows[1:] for cell in row[2:6])
     assert "\x1b" not in told("predict", tmp_path / "m\x1b.pocket", tmp_path / "rows.csv")
+
+
+def test_a_pipe_does_not_block(told, tmp_path):
+    os.mkfifo(tmp_path / "m.pocket")
+    assert "is no file" in told("inspect", tmp_path / "m.pocket")
 
 
 @pytest.mark.parametrize(("text", "match"), [
