@@ -18,6 +18,7 @@ class TooLong(BaseException):
 
 def in_a_child(work: Callable[[int], str], first: int, count: int) -> list[str]:
     """What the work says of so many numbers; less of them if it ended the process, or hung."""
+    end_on_alarm()
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
@@ -54,8 +55,10 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
 
 
-def _end(*_: Any) -> None:
-    raise TooLong
+def end_on_alarm() -> None:
+    """From now on SIGALRM raises `TooLong`."""
 
+    def end(*_: Any) -> None:
+        raise TooLong
 
-signal.signal(signal.SIGALRM, _end)
+    signal.signal(signal.SIGALRM, end)

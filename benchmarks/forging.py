@@ -37,7 +37,7 @@ _WORDS = (
     "gaussian", "point", "sparse", "shared", "spike_slab", "narrow_spike", "lrt", "categorical",
     "mlp", "conv", "resnet18", "vit-tiny", "wide-resnet-28-10",
 )  # fmt: skip
-_DEPTHS = (1, 2, 7, 60, 124, 125, 126, 127, 128, 300, 495, 700, 950)
+_DEPTHS = (1, 2, 7, 60, 124, 125, 126, 127, 128, 300, 495, 700, 800)
 _TYPES = sorted(name for name in TYPES if not name.startswith("complex"))
 
 
@@ -92,7 +92,10 @@ def mutated(good: Parts, chance: random.Random) -> bytes:
             break  # what was changed before leaves nothing of the kind
     if kind == "arrays":
         sections = stored_raw(description, arrays) | program
-    return sealed(description, sections)
+    try:
+        return sealed(description, sections)
+    except RecursionError:  # one depth inside of another is too much for who writes it, too
+        return harmed(good.data, chance)
 
 
 def stored_raw(description: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, bytes]:
@@ -183,7 +186,7 @@ def _nest(description: dict[str, Any], sections: Any, chance: random.Random) -> 
 
 def _flood(description: dict[str, Any], sections: Any, chance: random.Random) -> None:
     """Many names, or a long one, somewhere."""
-    count = int(10 ** chance.uniform(0, 4.6)) if chance.random() < 0.1 else chance.randrange(99)
+    count = int(10 ** chance.uniform(0, 5.2)) if chance.random() < 0.1 else chance.randrange(99)
     names = [f"{chance.choice(('', 'hidden1.', 'a/b.'))}{n:x}" for n in range(count)]
     arrays, posteriors = description["arrays"], description["posteriors"]
     place = chance.randrange(6)

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import FunctionType
 
 import torch
-from bounded import DEAD, ROOM, TooLong, in_a_child, limit_memory
+from bounded import DEAD, ROOM, TooLong, end_on_alarm, in_a_child, limit_memory
 from forging import mutated
 from good_files import Parts, good_files, taken_apart
 from record import append_result
@@ -181,6 +181,7 @@ def with_atheris(
 
     names = sorted(good)
     limit_memory()
+    end_on_alarm()
 
     def one(choice: bytes) -> None:
         provider = atheris.FuzzedDataProvider(choice)

@@ -49,6 +49,24 @@ def test_a_file_keeps_its_mode(mode, tmp_path, umask):
     assert mode_of(path) == mode
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_keeps_its_owner(tmp_path):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(b"old")
+    os.chown(path, 1234, 1235)
+    path.chmod(0o600)
+    put(path)
+    found = os.stat(path)
+    assert (found.st_uid, found.st_gid, mode_of(path)) == (1234, 1235, 0o600)
+
+
+def test_an_error_names_the_path(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no/m\.pocket"):
+        put(tmp_path / "no" / "m.pocket")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        put(Path("/dev/full"))
+
+
 def test_a_new_file_has_the_mode_of_the_umask(tmp_path, umask):
     put(tmp_path / "a")
     os.umask(0o077)

@@ -8,6 +8,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -60,8 +61,17 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     Behind a link it is the file that the link leads to that is replaced. A file that is there
     keeps its mode. Pipes and devices of characters are written into. Every fault of the disk is
-    an `OSError`, whatever `write` makes of it. What killed writers have left here goes away.
+    an `OSError` that names the path, whatever `write` makes of it. What killed writers have left
+    here goes away.
     """
+    try:
+        _write_somewhere(path, write)
+    except OSError as error:
+        error.filename = str(path)  # not the temporary one
+        raise
+
+
+def _write_somewhere(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     target = _behind_links(path)
     found = _stat(target)
     if found is not None and not stat.S_ISREG(found.st_mode):
@@ -71,14 +81,24 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     temporary, file = _temporary(target.parent)
     try:
         with file:
-            if found is not None and hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), found.st_mode & 0o777)
+            if found is not None:
+                _keep_mode(file, found)
             _written(file, write)
             os.fsync(file.fileno())
             os.replace(temporary, target)  # before the lock goes
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _keep_mode(file: IO[bytes], old: os.stat_result) -> None:
+    """Mode and, where we may, owner of the file that was there: else its readers might lose it."""
+    for keep in (
+        lambda: os.fchown(file.fileno(), old.st_uid, old.st_gid),
+        lambda: os.fchmod(file.fileno(), old.st_mode & 0o777),
+    ):
+        with suppress(AttributeError, PermissionError):  # Windows; file systems without modes
+            keep()
 
 
 def _behind_links(path: Path) -> Path:
@@ -95,7 +115,8 @@ def _stat(path: Path) -> os.stat_result | None:
 def _write_into(path: Path, mode: int, write: Callable[[IO[bytes]], object]) -> None:
     if not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, f"it is {_kind(mode)}, which is never replaced")
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # an error where nobody reads a pipe
+    flags = os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)  # an error where nobody reads a pipe
+    descriptor = os.open(path, flags)
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb") as file:
         _written(file, write)
