@@ -93,12 +93,10 @@ def _write_somewhere(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 def _keep_mode(file: IO[bytes], old: os.stat_result) -> None:
     """Mode and, where we may, owner of the file that was there: else its readers might lose it."""
-    for keep in (
-        lambda: os.fchown(file.fileno(), old.st_uid, old.st_gid),
-        lambda: os.fchmod(file.fileno(), old.st_mode & 0o777),
-    ):
-        with suppress(AttributeError, PermissionError):  # Windows; file systems without modes
-            keep()
+    with suppress(AttributeError, PermissionError):  # Windows; who may not give files away
+        os.fchown(file.fileno(), old.st_uid, old.st_gid)
+    with suppress(AttributeError, PermissionError):  # Windows; a file system without modes
+        os.fchmod(file.fileno(), old.st_mode & 0o777)
 
 
 def _behind_links(path: Path) -> Path:
