@@ -182,6 +182,20 @@ def with_names(count: int) -> Callable[[dict, dict], None]:
     return lambda description, sections: description["arrays"]["state"].update(names)
 
 
+def with_posteriors(count: int) -> Callable[[dict, dict], None]:
+    """As many more names of posteriors, which have no arrays."""
+    names = {f"{number:x}": "point" for number in range(count)}
+    return lambda description, sections: description["posteriors"].update(names)
+
+
+def crafted_by_zlib(good: bytes, change: Callable[[dict, dict], None]) -> bytes:
+    """As `crafted`; our own DEFLATE would take minutes for megabytes of names."""
+    file, description = opened(good)
+    sections = tensors_of(file.sections)
+    change(description, sections)
+    return sealed(description, sections, by_zlib(9))
+
+
 def of_shape(*shape: int) -> Callable[[dict, dict], None]:
     """A change of the shape that the first sparse tensor stands for."""
 
@@ -200,6 +214,7 @@ HURTS = {
     "other half": ("lossless", crafted, with_model(preprocess={"\udfff": 1})),
     "NUL": ("lossless", crafted, with_model(class_names=["a", "b\0"])),
     "many arrays": ("lossless", crafted, with_names(1 << 15)),
+    "many names": ("lossless", crafted_by_zlib, with_posteriors(700_000)),
     "2^31 weights": ("sparse", forged, of_shape(1 << 11, 1 << 20)),
     "2^28 weights": ("sparse", forged, of_shape((1 << 28) - 15)),
     "temperature": ("lossless", crafted, with_model(temperature=int("9" * 400))),

@@ -87,6 +87,16 @@ def test_no_message_repeats_all_of_a_long_name(good, tmp_path):
     assert len(str(caught.value)) < 2000
 
 
+def test_no_message_drives_a_terminal(good, tmp_path):
+    def change(description, sections):
+        description["posteriors"]["\x1b[31m"] = "red"
+
+    (tmp_path / "m.pocket").write_bytes(crafted(good["lossless"], change))
+    for read in READERS:
+        with pytest.raises(pb.FormatError, match=r"posterior/\\x1b\[31m: no family is called"):
+            read(tmp_path / "m.pocket")
+
+
 @pytest.mark.parametrize("name", ["\ud800", "a\0"])
 def test_names_that_no_reader_takes_are_not_written(name, tmp_path):
     model = pb.bayesianize_(nn.Linear(2, 2))

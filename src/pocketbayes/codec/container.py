@@ -23,7 +23,7 @@ from pocketbayes.codec.deflate import MOST, deflated, inflated
 from pocketbayes.codec.disk import home_of, regular, write_atomically
 from pocketbayes.codec.file_views import FileView, file_view_of
 from pocketbayes.codec.json_texts import parsed, written
-from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.errors import FormatError, PocketBayesError, printable
 from pocketbayes.programs import LONGEST
 
 VERSION = 3
@@ -142,8 +142,9 @@ def opened(path: Path) -> Iterator[Container]:
 
 
 def _cut(message: str) -> str:
-    """A message that does not repeat all of a long name."""
-    return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE] + "..."
+    """A message that does not repeat all of a long name, nor drive a terminal by one."""
+    cut = message[:_LONGEST_MESSAGE] + "..." * (len(message) > _LONGEST_MESSAGE)
+    return "\n".join(map(printable, cut.split("\n")))
 
 
 def unpacked(file: IO[bytes]) -> Container:

@@ -36,6 +36,8 @@ def header_of(file: Contents) -> Header:
     _require(_is_dict(posteriors) and bool(posteriors), "posteriors", "an object with entries")
     _require(_are_strings(state) and len(set(state)) == len(state), "state", "a list of names")
     _require(_is_count(members) and members <= len(posteriors), "members", "a count")
+    if len(posteriors) > len(file.specs):  # no list of what is missing of a million
+        raise FormatError("the description names more posteriors than it has arrays")
     for name, family in posteriors.items():
         if not isinstance(family, str) or family not in FAMILIES:
             raise FormatError(f"section posterior/{name}: no family is called {family!r}")
