@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DEAD = 60  # seconds without a word, after which it is killed
+DEAD = 200  # seconds without a word, after which it is killed
 ROOM = 5 << 30  # bytes: five times the 1 GiB of arrays that any file may unfold to
 
 

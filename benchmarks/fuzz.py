@@ -39,7 +39,7 @@ from record import append_result
 
 import pocketbayes as pb
 
-_SLOW, _HANGS = 2.0, 20  # seconds: of the processor, of the clock
+_SLOW, _SLOW_PER_BYTE, _HANGS = 2.0, 5e-7, 60  # seconds: of the processor, of the clock
 _WEIGHTS, _WEIGHTS_PER_BYTE = 1 << 28, 64  # as docs/format.md promises
 _LARGEST_INPUT, _IN_ONE_PROCESS = 1 << 16, 1000
 
@@ -117,7 +117,8 @@ def tried(data: bytes, findings: Path, name: str, readers: tuple[Reader, ...]) -
         outcome = _read(reader, path)
         if outcome != "model":
             break
-    if time.perf_counter() - begin > _SLOW and seconds_of_work(path, readers) > _SLOW:
+    most = _SLOW + _SLOW_PER_BYTE * len(data)
+    if time.perf_counter() - begin > most and seconds_of_work(path, readers) > most:
         outcome = f"finding: slow {outcome.removeprefix('finding: ')}"
     if outcome.startswith("finding"):
         keep_finding(data, findings, name)
