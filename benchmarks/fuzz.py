@@ -4,54 +4,44 @@
     python benchmarks/fuzz.py --engine atheris --mutations 1000000
     python benchmarks/fuzz.py --engine c --mutations 100000
 
-Each mutation takes a small good file of some family, changes its description (or the bytes of it),
-its coded bytes or its safetensors header, mends the checksum (an attacker can, too), and reads it.
-Anything but a `FormatError` or a model is a finding: it is stored and counted, as are loads that
-take long; any other file counts as what `load` made of it. With atheris (`pip install atheris`) the
-bytes are chosen by what they reach in the library's code. With c the C engine reads them, compiled
-so that it stops at whatever C does not define; of one in ten the library is asked, too, and another
-verdict than its own is a finding.
+Each mutation takes a small good file of some family, changes what it says, its arrays, shapes,
+names and nesting, or the bytes of any part of it, mends the checksum (an attacker can, too), and
+reads it: see `forging.py`. What is read is also told, and predicts, where its inputs are small.
+Anything but a `FormatError` or a model is a finding: it is stored and counted, as are files that
+take long, or more memory than docs/format.md promises, or that end the process. With atheris (`pip
+install atheris`) the bytes are chosen by what they reach in the library's code. With c the C engine
+reads them, compiled so that it stops at whatever C does not define; of one in ten the library is
+asked, too, and another verdict than its own is a finding.
 """
 
 import argparse
-import copy
-import io
 import json
 import math
 import os
 import random
 import resource
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any
-from unittest.mock import patch
 
 import torch
+from bounded import DEAD, ROOM, TooLong, end_on_alarm, in_a_child, limit_memory
+from forging import mutated
+from good_files import Parts, good_files, taken_apart
 from record import append_result
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
-from pocketbayes.codec import container
-from pocketbayes.codec.container import packed, unpacked
-from pocketbayes.codec.deflate import deflated
-from pocketbayes.codec.file_views import file_view_of
-from pocketbayes.methods import METHODS
-from pocketbayes.models import build_network
 
-_SLOW = 2.0
-KINDS = ("bytes", "deflate", "description", "description", "section", "section", "section")
-_STRANGE: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, 2**63, 1e308, 0.5, "", "x" * 99, [], {}, [[]], "int64:999999x999",
-    "raw", "planes", "half planes", "integers", "exceptions", "rising", "steps", "relative",
-)  # fmt: skip
+_SLOW, _SLOW_PER_BYTE, _HANGS = 2.0, 5e-7, 60  # seconds: of the processor, of the clock
+_WEIGHTS, _WEIGHTS_PER_BYTE = 1 << 28, 64  # as docs/format.md promises
+_LARGEST_INPUT, _IN_ONE_PROCESS = 1 << 16, 1000
 
 
 def main() -> None:
@@ -63,7 +53,7 @@ def main() -> None:
     made.add_argument("--findings", type=Path, default=Path("findings"))
     a = made.parse_args()
     torch.set_num_threads(1)
-    good = good_files()
+    good = {name: taken_apart(data) for name, data in good_files(a.engine != "c").items()}
     begin, seen = time.perf_counter(), Counter[str]()
 
     def done() -> bool:
@@ -71,147 +61,140 @@ def main() -> None:
         seconds = time.perf_counter() - begin
         if sum(seen.values()) < a.mutations and seconds < a.seconds:
             return False
+        whose = resource.RUSAGE_SELF if a.engine == "atheris" else resource.RUSAGE_CHILDREN
         append_result(
             "fuzz", engine=a.engine, mutations=sum(seen.values()), outcomes=dict(seen),
             seed=a.seed, seconds=seconds,
-            peak_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            peak_bytes=1024 * resource.getrusage(whose).ru_maxrss,
         )  # fmt: skip
         return True
 
-    if a.engine == "atheris":
-        with_atheris(a, good, seen, done)
-    chance = random.Random(a.seed)
-    if a.engine == "c":
-        with_c(a, good, seen, done)
-        return
+    ways = {"atheris": with_atheris, "c": with_c, "random": with_chance}
+    ways[a.engine](a, good, seen, done)
+
+
+def with_chance(
+    a: argparse.Namespace, good: dict[str, Parts], seen: Counter[str], done: Callable[[], bool]
+) -> None:
+    """Reads files in a process of its own, whose memory and time are bounded."""
+
+    def one(number: int) -> str:
+        return tried(forged(a, good, number), a.findings, name(a, number), READERS)
+
     while not done():
-        name = chance.choice(sorted(good))
-        number = f"{a.seed}-{sum(seen.values())}"
-        seen[tried(mutated(good[name], chance), a.findings, number)] += 1
+        first = sum(seen.values())
+        count = min(_IN_ONE_PROCESS, a.mutations - first)
+        outcomes = in_a_child(one, first, count)
+        number = first + len(outcomes)
+        if len(outcomes) < count:  # it ended at the next one: others may have had the processor
+            outcomes += in_a_child(one, number, 1)
+            if number == first + len(outcomes):
+                keep_finding(forged(a, good, number), a.findings, name(a, number))
+                outcomes.append("finding: the end of the process")
+        seen.update(outcomes)
 
 
-def good_files() -> dict[str, bytes]:
-    """One small file for each method, small and lossless."""
-    x = torch.randn(40, 6)
-    loader = DataLoader(TensorDataset(x, (x[:, 0] > 0).long()), 20)
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, kind in METHODS.items():
-            model = pb.bayesianize_(network())
-            own = {"density": 0.5} if name in ("rigl", "subspace") else {}
-            own = {"least_members": 1, "blend_beyond": 2.0} if name == "sharing" else own
-            model = pb.fit(model, loader, kind(**own), epochs=1, progress=False).model
-            for lossless in (True, False):
-                path = Path(folder) / "m.pocket"
-                pb.save(model, path, lossless=lossless)
-                found[f"{name}-{lossless}"] = path.read_bytes()
-    return found
+def forged(a: argparse.Namespace, good: dict[str, Parts], number: int) -> bytes:
+    """The file of this number: the same whenever it is asked for."""
+    chance = random.Random(f"{a.seed}-{number}")
+    return mutated(good[chance.choice(sorted(good))], chance)
 
 
-def network() -> nn.Module:
-    return build_network("mlp", input_shape=(6,), num_outputs=2, hidden=(8,), dropout=0.2)
+def name(a: argparse.Namespace, number: int) -> str:
+    return f"{a.engine}-{a.seed}-{number}"
 
 
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """The file with one to three changes of some kind."""
-    kind = chance.choice(KINDS)
-    if kind == "bytes":
-        return harmed(data, chance)
-    file = unpacked(io.BytesIO(data))
-    description = json.loads(json.dumps(file.description))
-    description.pop("sha256")
-    sections = {name: bytes(section.read()) for name, section in file.sections.items()}
-    for _ in range(chance.randint(1, 3)):
-        if kind == "section":
-            name = chance.choice(sorted(sections))
-            sections[name] = harmed(sections[name], chance) or bytes(1)
-        elif kind == "description":
-            altered(description, chance)
-    stretches = {name: file_view_of(section) for name, section in sections.items()}
-    harm = (lambda text: harmed(deflated(text), chance)) if kind == "deflate" else deflated
-    with patch.object(container, "deflated", harm):
-        pieces, _ = packed(description, stretches)
-    return b"".join(bytes(piece.read()) for piece in pieces)
+Reader = Callable[[str], object]
 
 
-def harmed(data: bytes, chance: random.Random) -> bytes:
-    place = chance.randrange(len(data) + 1)
-    kind = chance.choice(("flip", "set", "cut", "insert", "repeat"))
-    if kind == "cut":
-        return data[:place]
-    if kind == "insert":
-        return data[:place] + chance.randbytes(chance.randint(1, 8)) + data[place:]
-    if kind == "repeat":
-        return data[:place] + data[chance.randrange(len(data) + 1) :]
-    value = bytes([chance.choice((0, 1, 127, 128, 255, chance.randrange(256)))])
-    if kind == "flip" and place < len(data):
-        value = bytes([data[place] ^ (1 << chance.randrange(8))])
-    return data[:place] + value + data[place + 1 :]
-
-
-def altered(node: Any, chance: random.Random) -> None:
-    """Changes, removes or adds something somewhere in a tree of JSON."""
-    while True:
-        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-        if not keys:
-            return
-        key = chance.choice(keys)
-        if isinstance(node[key], dict | list) and node[key] and chance.random() < 0.8:
-            node = node[key]
-            continue
-        if chance.random() < 0.2:
-            del node[key]
-        elif isinstance(node[key], str) and chance.random() < 0.5:
-            node[key] = harmed(node[key].encode(), chance).decode("latin-1")
-        else:
-            node[key] = copy.deepcopy(chance.choice(_STRANGE))
-        return
-
-
-def tried(
-    data: bytes,
-    findings: Path,
-    name: str,
-    readers: tuple[Callable[[str], object], ...] = (pb.inspect, pb.load),
-) -> str:
-    """What became of one file, in a word: what the last of these readers says."""
+def tried(data: bytes, findings: Path, name: str, readers: tuple[Reader, ...]) -> str:
+    """What became of one file, in a word; `load` is not asked what `inspect` refuses."""
     begin = time.perf_counter()
-    with tempfile.NamedTemporaryFile(suffix=".pocket", dir="/dev/shm") as file:
+    path = f"/dev/shm/fuzz-{os.getpid()}.pocket"
+    with open(path, "wb") as file:
         file.write(data)
-        file.flush()
-        outcomes = [_read(reader, file.name) for reader in readers]
-    outcome = next((word for word in outcomes if word.startswith("finding")), outcomes[-1])
-    if time.perf_counter() - begin > _SLOW:
-        outcome = "finding: slow"
+    for reader in readers:
+        outcome = _read(reader, path)
+        if outcome != "model":
+            break
+    most = _SLOW + _SLOW_PER_BYTE * len(data)
+    if time.perf_counter() - begin > most and seconds_of_work(path, readers) > most:
+        outcome = f"finding: slow {outcome.removeprefix('finding: ')}"
     if outcome.startswith("finding"):
-        findings.mkdir(exist_ok=True)
-        (findings / f"{name}.pocket").write_bytes(data)
+        keep_finding(data, findings, name)
     return outcome
 
 
+def seconds_of_work(path: str, readers: tuple[Reader, ...]) -> float:
+    """Of the processor, once more: others may have had it while the clock went on."""
+    begin = time.process_time()
+    for reader in readers:
+        _read(reader, path)
+    return time.process_time() - begin
+
+
+def keep_finding(data: bytes, findings: Path, name: str) -> None:
+    findings.mkdir(exist_ok=True)
+    (findings / f"{name}.pocket").write_bytes(data)
+
+
+def told(path: str) -> None:
+    """All that is told of a file can be printed and encoded."""
+    summary = pb.inspect(path)
+    f"{summary}\n{json.dumps(summary.to_dict(), ensure_ascii=False)}".encode()
+
+
+def used(path: str) -> None:
+    """A model that loads has weights, and predicts or says why not, within memory and time."""
+    model = pb.load(path)
+    weights = sum(posterior.shape.numel() for _, posterior in pb.named_posteriors(model))
+    if weights > max(_WEIGHTS, _WEIGHTS_PER_BYTE * os.path.getsize(path)):
+        raise MemoryError
+    shape = getattr(model, "pocketbayes_network", {}).get("options", {}).get("input_shape", (6,))
+    if math.prod(shape) > _LARGEST_INPUT:
+        return
+    try:
+        pb.predict(model, torch.zeros(2, *shape), 2)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        if "memory" in str(error):
+            raise
+
+
+READERS = (told, used)
+
+
 def _read(read: Callable[[str], object], path: str) -> str:
+    signal.alarm(_HANGS)
     try:
         read(path)
     except pb.FormatError:
         return "refused"
-    except Exception as error:
+    except (Exception, TooLong) as error:
         return f"finding: {type(error).__name__}"
+    finally:
+        signal.alarm(0)
     return "model"
 
 
 def with_atheris(
-    a: argparse.Namespace, good: dict[str, bytes], seen: Counter[str], done: Callable[[], bool]
+    a: argparse.Namespace, good: dict[str, Parts], seen: Counter[str], done: Callable[[], bool]
 ) -> None:
     """Lets coverage of the library's code choose the seed of each mutation; ends the process."""
     import atheris
 
     names = sorted(good)
+    limit_memory()
+    end_on_alarm()
 
     def one(choice: bytes) -> None:
         provider = atheris.FuzzedDataProvider(choice)
         chance = random.Random(provider.ConsumeUInt(8))
-        name = names[provider.ConsumeIntInRange(0, len(names) - 1)]
-        seen[tried(mutated(good[name], chance), a.findings, f"atheris-{sum(seen.values())}")] += 1
+        kind = names[provider.ConsumeIntInRange(0, len(names) - 1)]
+        seen[
+            tried(mutated(good[kind], chance), a.findings, name(a, sum(seen.values())), READERS)
+        ] += 1
         if done():
             os._exit(0)  # libFuzzer would not come back
 
@@ -227,29 +210,52 @@ def with_atheris(
 
 
 def with_c(
-    a: argparse.Namespace, good: dict[str, bytes], seen: Counter[str], done: Callable[[], bool]
+    a: argparse.Namespace, good: dict[str, Parts], seen: Counter[str], done: Callable[[], bool]
 ) -> None:
     """Lets the C engine read the files, some hundred at a time."""
-    chance, names = random.Random(a.seed), sorted(good)
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(Path(folder) / "verdicts")
         while not done():
-            files = [mutated(good[chance.choice(names)], chance) for _ in range(500)]
-            stream = b"".join(struct.pack("<I", len(data)) + data for data in files)
-            found = subprocess.run([program], input=stream, capture_output=True)
-            said = found.stdout.decode(errors="replace").splitlines()
-            outcomes = ["model" if word == "read" else "refused" for word in said]
-            if found.returncode:
-                outcomes.append("finding: stopped")
-                sys.stderr.buffer.write(found.stderr)
-            for number, (data, outcome) in enumerate(zip(files, outcomes, strict=False)):
-                name = f"c-{a.seed}-{sum(seen.values())}"
-                if number % 10 == 0 and outcome != tried(data, a.findings, name, (pb.inspect,)):
-                    outcome = "finding: another verdict"
+            first = sum(seen.values())
+            files = [forged(a, good, first + k) for k in range(min(500, a.mutations - first))]
+            outcomes = verdicts(program, files)
+            for number, said in asked(files[: len(outcomes) : 10], a, first):
+                if said != outcomes[number] and not outcomes[number].startswith("finding"):
+                    outcomes[number] = f"finding: the library says {said}"
+            for number, outcome in enumerate(outcomes):
                 if outcome.startswith("finding"):
-                    a.findings.mkdir(exist_ok=True)
-                    (a.findings / f"{name}.pocket").write_bytes(data)
-                seen[outcome] += 1
+                    keep_finding(files[number], a.findings, name(a, first + number))
+            seen.update(outcomes)
+
+
+def asked(files: list[bytes], a: argparse.Namespace, first: int) -> Iterator[tuple[int, str]]:
+    """What the library says of every tenth file, by its place among all of them."""
+    words = in_a_child(
+        lambda k: tried(files[k], a.findings, name(a, first + 10 * k), (told,)), 0, len(files)
+    )
+    yield from ((10 * k, word) for k, word in enumerate(words))
+
+
+def verdicts(program: Path, files: list[bytes]) -> list[str]:
+    """What the engine says of files; after a finding it begins anew."""
+    found: list[str] = []
+    bounds = os.environ | {"ASAN_OPTIONS": f"hard_rss_limit_mb={ROOM >> 20}"}
+    while len(found) < len(files):
+        rest = files[len(found) :]
+        stream = b"".join(struct.pack("<I", len(data)) + data for data in rest)
+        try:
+            done = subprocess.run(
+                [program], input=stream, capture_output=True, env=bounds, timeout=DEAD * 5
+            )
+            said, fault = done.stdout, done.stderr if done.returncode else b""
+        except subprocess.TimeoutExpired as error:
+            said, fault = error.stdout or b"", b"it hangs\n"
+        words = said.decode(errors="replace").splitlines()
+        found += ["model" if word == "read" else "refused" for word in words]
+        if len(words) < len(rest):
+            sys.stderr.buffer.write(fault)
+            found.append("finding: stopped")
+    return found
 
 
 def compiled(program: Path) -> Path:

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define LEAST_ROOM ((uint64_t)1 << 30)
-enum { GROWTH = 256, ON_THE_WAY = 5 };   /* arrays take this at most; all memory so many times as much */
+enum { PER_BYTE = 64, GROWTH = 256, ON_THE_WAY = 5 };   /* arrays take this at most; all memory so many times as much */
 
 /* The section whose log-stds these means are coded relative to, or the means coded relative to these. */
 static section *partner_of(container *file, const section *one) {
@@ -64,8 +64,8 @@ static int by_name(const void *one, const void *other) {
     return strcmp(((const pocket_weight *)one)->name, ((const pocket_weight *)other)->name);
 }
 
-/* The weights of all posteriors and of the state, sorted by their names. */
-static int weights_of(reading *r, const layout *all, pocket_file *out) {
+/* The weights of all posteriors and of the state, sorted by their names; `most`: of posteriors, dense. */
+static int weights_of(reading *r, const layout *all, uint64_t most, pocket_file *out) {
     uint32_t *own_labels;
     if ((uint64_t)all->posterior_count + all->state_count > UINT32_MAX) return no_memory(r);
     TAKE(kept, out->weights, (uint64_t)all->posterior_count + all->state_count);
@@ -79,6 +79,8 @@ static int weights_of(reading *r, const layout *all, pocket_file *out) {
         if (is_state) TRY(state_weight(r, one, w));
         else if (one->codebook >= 0) TRY(shared_weight(r, one, all->tables, own_labels, w));
         else TRY(plain_weight(r, one, w));
+        if (!is_state && w->size > most) return refuse(r, "it stands for more weights than a file of its size may");
+        most -= is_state ? 0 : w->size;
         arena_free(&r->brief);
     }
     qsort(out->weights, out->count, sizeof *out->weights, by_name);
@@ -93,6 +95,7 @@ static int weights_of(reading *r, const layout *all, pocket_file *out) {
 static int read_all(reading *r, const uint8_t *bytes, size_t size, pocket_file *out) {
     container file = {0};
     layout all = {0};
+    uint64_t most = PER_BYTE * (uint64_t)size;
     TRY(container_read(r, bytes, size, &file));
     TRY(model_check(r, json_get(file.facts, "model")));
     TRY(layout_read(r, &file, &all));
@@ -100,7 +103,7 @@ static int read_all(reading *r, const uint8_t *bytes, size_t size, pocket_file *
     arena_free(&r->brief);
     TRY(decode(r, &file));
     TRY(head_check(r, file.facts, &all));
-    TRY(weights_of(r, &all, out));
+    TRY(weights_of(r, &all, most > POCKET_MOST_WEIGHTS ? most : POCKET_MOST_WEIGHTS, out));
     out->facts = file.facts;
     out->members = all.members;
     out->program = file.program;

@@ -4,6 +4,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Weights that a file may stand for, those that are not there included; 64 for each byte of it, if that is more. */
+#ifndef POCKET_MOST_WEIGHTS
+#define POCKET_MOST_WEIGHTS ((uint64_t)1 << 28)
+#endif
+
 enum { POCKET_CERTAIN, POCKET_NORMAL, POCKET_SPIKE_SLAB };  /* how a weight is drawn */
 enum { POCKET_PER_WEIGHT, POCKET_PER_INPUT, POCKET_PER_OUTPUT };  /* what shares an inclusion variable */
 

@@ -51,7 +51,7 @@ static long hexadecimal(const uint8_t *at, const uint8_t *end) {
     return code;
 }
 
-/* A code point as UTF-8; half a pair of surrogates as if it were a character. */
+/* A code point as UTF-8. */
 static char *put_utf8(char *out, long code) {
     int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
     static const int lead[] = {0, 0xC0, 0xE0, 0xF0};
@@ -60,14 +60,14 @@ static char *put_utf8(char *out, long code) {
     return out;
 }
 
-/* What \u stands for: a code point, perhaps of two such. Steps over it; 0: none that is read. */
+/* What \u stands for: a code point, perhaps of two such. Steps over it; 0: none, or half a pair. */
 static long escaped_code(parser *p) {
     long code = hexadecimal(p->at, p->end), low = -1;
     if (code <= 0) return 0;  /* \u0000 would end a name early */
     p->at += 4;
     if (code >= 0xD800 && code < 0xDC00 && p->end - p->at >= 6 && p->at[0] == '\\' && p->at[1] == 'u')
         low = hexadecimal(p->at + 2, p->end);
-    if (low < 0xDC00 || low > 0xDFFF) return code;
+    if (low < 0xDC00 || low > 0xDFFF) return code >= 0xD800 && code < 0xE000 ? 0 : code;
     p->at += 6;
     return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
 }

@@ -7,7 +7,7 @@ static const char *const codings[CODINGS] = {
     "raw", "planes", "integers", "exceptions", "rising", "half", "half planes", "steps", "relative",
 };
 #define LEAST_ROOM ((uint64_t)1 << 30)
-enum { GROWTH = 256 };
+enum { GROWTH = 256, LEAST_ARRAYS = 1 << 15, BYTES_PER_ARRAY = 64 };
 
 /* By full names. */
 static int by_name(const void *one, const void *other) {
@@ -75,6 +75,8 @@ int sections_fill(reading *r, container *file, layout *all) {
     TRY(add(r, all->posteriors, all->posterior_count, rising, &count, &room));
     TRY(add(r, all->tables, all->table_count, rising, &count, &room));
     TRY(add(r, all->state, all->state_count, rising, &count, &room));
+    if (count > LEAST_ARRAYS && count > file->size / BYTES_PER_ARRAY)
+        return refuse(r, "it has more arrays than a file of its size may");
     qsort(rising, (size_t)count, sizeof *rising, by_name);
     for (uint64_t k = 0; k < count; k++) {
         if (rising[k]->size) TRY(into_section(r, file, rising[k]));

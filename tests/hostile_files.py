@@ -1,5 +1,6 @@
 """What the reader of the library says of a file, and files that nobody should send."""
 
+import copy
 import hashlib
 import importlib.util
 import io
@@ -7,16 +8,20 @@ import json
 import re
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import safetensors.torch
 import torch
 
 import pocketbayes as pb
 from pocketbayes.codec.container import unpacked
-from pocketbayes.codec.contents import contents_of
+from pocketbayes.codec.contents import coded, contents_of
+from pocketbayes.codec.deflate import deflated
 from pocketbayes.codec.header import header_of
+from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in
 
 CODEC_TESTS = Path(__file__).parent / "codec" / "test_files.py"
@@ -65,6 +70,68 @@ def flipped(data: bytes) -> Iterator[bytes]:
             yield mended(data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :])
 
 
+def opened(good):
+    file = unpacked(io.BytesIO(good))
+    description = {k: v for k, v in file.description.items() if k != "sha256"}
+    return file, copy.deepcopy(description)
+
+
+def tensors_of(sections):
+    return {k: torch.tensor(list(v.read()), dtype=torch.uint8) for k, v in sections.items()}
+
+
+FIRST = ("version", "sha256", "model", "members")
+
+
+def sealed(description, sections, pack=deflated):
+    """The file as docs/format.md has it, made by safetensors."""
+    said = {"version": 3, "sha256": "0" * 64} | description
+    short = {k: v for k, v in said.items() if k in FIRST}
+    long = {k: v for k, v in said.items() if k not in FIRST}
+    return with_texts(compact(short), pack(compact(long).encode()), sections)
+
+
+def compact(said):
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
+
+
+def with_texts(short, long, sections):
+    """The file with these two texts, the second as bytes, or None: without it."""
+    tensors = {name: tensor.contiguous() for name, tensor in sections.items()}
+    if long is not None:
+        tensors["description"] = torch.tensor(list(long), dtype=torch.uint8)
+    data = safetensors.torch.save(tensors, {"pocketbayes": short})
+    return data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def forged(good, change):
+    """A file with a right checksum and a description or arrays of an attacker's choice."""
+    file, description = opened(good)
+    contents = contents_of(file)
+    arrays = {name: contents.take(name) for name in contents.specs}
+    change(description, arrays)
+    families = description.get("posteriors")
+    families = families if isinstance(families, dict) else {}
+    made = coded(arrays, families, Options(1e-3, lossless=True), io.BytesIO())
+    return sealed(description | made.description, tensors_of(made.sections))
+
+
+def crafted(good, change):
+    """A file with a right checksum and coded bytes of an attacker's choice."""
+    file, description = opened(good)
+    sections = tensors_of(file.sections)
+    change(description, sections)
+    return sealed(description, sections)
+
+
+def by_zlib(level):
+    def pack(text):
+        made = zlib.compressobj(level, wbits=-15)
+        return made.compress(text) + made.flush()
+
+    return pack
+
+
 def known_attacks(good: dict[str, bytes]) -> Iterator[bytes]:
     """The hostile files of the codec's own tests, made of good ones."""
     spec = importlib.util.spec_from_file_location("codec_tests", CODEC_TESTS)
@@ -94,6 +161,82 @@ def known_attacks(good: dict[str, bytes]) -> Iterator[bytes]:
         yield tests.sealed(said, tests.tensors_of(file.sections), tests.by_zlib(level))
     for size in (16_000_001, 2**40, 2**63):
         yield struct.pack("<Q", size) + good["lossless"][8:]
+
+
+def nested(depth: int) -> list:
+    """Lists inside of each other, so many."""
+    found: list = []
+    for _ in range(depth - 1):
+        found = [found]
+    return found
+
+
+def with_model(**fields: object) -> Callable[[dict, dict], None]:
+    """A change of what the description says of the model."""
+    return lambda description, sections: description["model"].update(fields)
+
+
+def with_names(count: int) -> Callable[[dict, dict], None]:
+    """As many more arrays, all empty."""
+    names = {f"{number:x}": "0" for number in range(count)}
+    return lambda description, sections: description["arrays"]["state"].update(names)
+
+
+def with_posteriors(count: int) -> Callable[[dict, dict], None]:
+    """As many more names of posteriors, which have no arrays."""
+    names = {f"{number:x}": "point" for number in range(count)}
+    return lambda description, sections: description["posteriors"].update(names)
+
+
+def crafted_by_zlib(good: bytes, change: Callable[[dict, dict], None]) -> bytes:
+    """As `crafted`; our own DEFLATE would take minutes for megabytes of names."""
+    file, description = opened(good)
+    sections = tensors_of(file.sections)
+    change(description, sections)
+    return sealed(description, sections, by_zlib(9))
+
+
+def of_shape(*shape: int) -> Callable[[dict, dict], None]:
+    """A change of the shape that the first sparse tensor stands for."""
+
+    def change(description: dict, arrays: dict) -> None:
+        name = next(name for name in arrays if name.endswith("/shape"))
+        arrays[name] = torch.tensor(shape)
+
+    return change
+
+
+# Each loads and then hurts, or takes far more than a file of its size should: of (the good file
+# that it is made of, what it is made by, what is changed).
+HURTS = {
+    "nested": ("lossless", crafted, with_model(preprocess={"a": nested(126)})),
+    "names": ("lossless", crafted, with_model(class_names=["a", "\ud800"])),
+    "other half": ("lossless", crafted, with_model(preprocess={"\udfff": 1})),
+    "NUL": ("lossless", crafted, with_model(class_names=["a", "b\0"])),
+    "many arrays": ("lossless", crafted, with_names(1 << 15)),
+    "many names": ("lossless", crafted_by_zlib, with_posteriors(700_000)),
+    "2^31 weights": ("sparse", forged, of_shape(1 << 11, 1 << 20)),
+    "2^28 weights": ("sparse", forged, of_shape((1 << 28) - 15)),
+    "temperature": ("lossless", crafted, with_model(temperature=int("9" * 400))),
+    "thresholds": ("lossless", crafted, with_model(conformal={
+        "level": 0.9, "threshold": [], "shape": [int("9" * 4000)] * 9, "examples": 9,
+        "num_samples": 9,
+    })),
+}  # fmt: skip
+# As much as may be: these are read.
+BEARABLE = {
+    "nested": ("lossless", crafted, with_model(preprocess={"a": nested(125)})),
+    "a pair": ("lossless", crafted, with_model(class_names=["\U0001f600", "\\ud800"])),
+    "many arrays": ("lossless", crafted, with_names((1 << 15) - 8)),
+    "2^28 weights": ("sparse", forged, of_shape((1 << 28) - 16)),
+}
+
+
+def made(attack: tuple[str, Callable, Callable], good: dict[str, bytes]) -> bytes:
+    """The file of such an attack."""
+    name, forge, change = attack
+    data: bytes = forge(good[name], change)
+    return data
 
 
 def same(one: np.ndarray, other: np.ndarray, ulps: int = 0) -> bool:

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 import torch
 from compiled import ENGINE, Engine, built, sanitised
-from hostile_files import accepts, flipped, known_attacks, mended, same, verdicts
+from hostile_files import (
+    BEARABLE,
+    HURTS,
+    accepts,
+    flipped,
+    known_attacks,
+    made,
+    mended,
+    same,
+    verdicts,
+)
 
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.container import packed, unpacked
@@ -291,6 +301,15 @@ def test_attacks_on_the_library_fail_here_too(program):
     files = list(known_attacks({key: golden(name) for key, name in good.items()}))
     assert len(files) > 120
     assert_same_verdicts(program, files)
+
+
+def test_what_would_hurt_is_refused_here_too_and_as_much_as_may_be_is_read(program):
+    good = {key: golden(name) for key, name in {"lossless": "v3-mean-field-lossless",
+            "sparse": "v3-subspace"}.items()}  # fmt: skip
+    for attacks, is_read in ((HURTS, False), (BEARABLE, True)):
+        found = verdicts(program, [made(attack, good) for attack in attacks.values()])
+        said = dict(zip(attacks, found, strict=True))
+        assert [name for name in attacks if (said[name] == "read") != is_read] == [], said
 
 
 def test_files_are_short():

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import sys
 
 import numpy as np
@@ -130,6 +131,27 @@ def test_counts_from_file_to_answer(told, tmp_path, likelihood):
     for row, mean, std, a, b in zip(rows[1:], expected.mean, expected.std, low, high, strict=True):
         wanted = [float(mean), float(std), float(a), float(b)]
         assert [float(cell) for cell in row[1:5]] == pytest.approx(wanted, rel=1e-3)
+
+
+def test_names_run_no_formula_and_drive_no_terminal(told, tmp_path):
+    names = ("=1+1", "@\x1b[31m", "-1.5")
+    facts = {"likelihood": "bernoulli", "preprocess": TABLE, "class_names": names}
+    model = model_for(tmp_path, 9, 3, **facts)
+    pb.save(model, tmp_path / "m.pocket", example=torch.zeros(1, 9))
+    (tmp_path / "rows.csv").write_text(CELLS)
+    rows = told("predict", tmp_path / "m.pocket", tmp_path / "rows.csv")
+    assert rows[0][1:4] == ["p(=1+1)", "p(@\\x1b[31m)", "p(-1.5)"]
+    update_description(model, likelihood="categorical")
+    pb.save(model, tmp_path / "m.pocket", example=torch.zeros(1, 9))
+    rows = told("predict", tmp_path / "m.pocket", tmp_path / "rows.csv")
+    assert {row[1] for row in rows[1:]} <= {"'=1+1", "'@\\x1b[31m", "-1.5"}
+    assert all(float(cell) >= 0 for row in rows[1:] for cell in row[2:6])
+    assert "\x1b" not in told("predict", tmp_path / "m\x1b.pocket", tmp_path / "rows.csv")
+
+
+def test_a_pipe_does_not_block(told, tmp_path):
+    os.mkfifo(tmp_path / "m.pocket")
+    assert "is no file" in told("inspect", tmp_path / "m.pocket")
 
 
 @pytest.mark.parametrize(("text", "match"), [

@@ -39,6 +39,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 HOSTILE = '<script>alert("1")</script>&amp;'
+ESCAPE = "\x1b[31mred\x07\x9b0m\x00"
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +242,19 @@ def test_names_from_elsewhere_are_text(classifier):
     assert "<script" not in made
     assert escape(HOSTILE) in made
     assert HOSTILE in unescape(made)
+
+
+def test_no_name_brings_control_characters_into_the_page(classifier):
+    names = (ESCAPE, *map(str, range(9)))
+    found = replace(classifier, name=ESCAPE, data=ESCAPE, classes=names, settings={ESCAPE: ESCAPE})
+    made = report_page([found], ESCAPE, {ESCAPE: ESCAPE})
+    pictures = [
+        base64.b64decode(p) for p in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", made)
+    ]
+    assert pictures
+    for text in (made, *(picture.decode() for picture in pictures)):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+    assert "\\x1b[31mred" in made
 
 
 def test_the_same_findings_make_the_same_page(classifier, page):

@@ -166,11 +166,12 @@ def test_names_cannot_leave_their_place(digits, tmp_path):
     form = {
         "kind": "table",
         "columns": [{"name": "</script><b>", "mean": 0, "std": 1}],
-        "target": {"name": "<i>"},
+        "target": {"name": "<i>\x1b[31m"},
     }
     pb.layers.update_description(net, preprocess=form)
     page = pb.export(net, tmp_path / "p.html", "web", example=torch.zeros(2, 64)).path.read_text()
     assert "<i>" not in page
+    assert "\x1b" not in page
     assert "</script><b>" not in page
 
 

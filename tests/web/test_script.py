@@ -32,19 +32,24 @@ def require_node():
         pytest.skip("there is no node")
 
 
+def require_npm(name):
+    require_node()
+    if not (ROOT / "web/node_modules" / name).is_dir():
+        pytest.skip(f"there is no {name}: npm ci --prefix web")
+
+
 def test_the_engine_is_what_its_sources_make(build, tmp_path):
     pytest.importorskip("ziglang", reason="needs ziglang")
     (pin,) = re.findall(r"^ziglang==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     if version("ziglang") != pin:
         pytest.skip(f"ziglang is {version('ziglang')}; the engine was built by {pin}")
+    require_npm("binaryen")
     made = build.build_engine(tmp_path)
     assert made.read_bytes() == (DATA / made.name).read_bytes(), "run python web/build.py"
 
 
 def test_the_scripts_are_what_typescript_makes(build, tmp_path):
-    require_node()
-    if not (ROOT / "web/node_modules/typescript").is_dir():
-        pytest.skip("there is no TypeScript: npm ci --prefix web")
+    require_npm("typescript")
     for made in build.build_script(tmp_path):
         assert made.read_text() == (DATA / made.name).read_text(), "run python web/build.py"
 

@@ -2,11 +2,12 @@
 
 import argparse
 import csv
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from pocketbayes_lite.errors import LiteError
+from pocketbayes_lite.errors import LiteError, printable
 from pocketbayes_lite.model import DEFAULT_DRAWS, ESTIMATORS, Model, load
 from pocketbayes_lite.pictures import images
 from pocketbayes_lite.predictions import (
@@ -16,6 +17,11 @@ from pocketbayes_lite.predictions import (
     ValuePrediction,
 )
 from pocketbayes_lite.rows import table
+
+_RUN = tuple(
+    "=+-@\uff1d\uff0b\uff0d\uff20"
+)  # what a spreadsheet takes for a formula; wide forms, too
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf|nan", re.ASCII)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,11 +41,18 @@ def main(arguments: list[str] | None = None) -> int:
         model = load(options.model)
         rows = inspected(model) if options.command == "inspect" else predicted(model, options)
     except LiteError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
     writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
-    writer.writerows(rows)
+    writer.writerows([map(_cell, row) for row in rows])
     return 0
+
+
+def _cell(value: Any) -> str:
+    """Words run no formula in a spreadsheet and drive no terminal; numbers stay what they are."""
+    word = printable(str(value))
+    runs = word.lstrip().startswith(_RUN) and not _NUMBER.fullmatch(word)
+    return f"'{word}" if runs else word
 
 
 def inspected(model: Model) -> list[list[Any]]:

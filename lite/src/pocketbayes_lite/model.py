@@ -52,8 +52,11 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     Raises:
         LiteError: the file is damaged, or has no program of its network.
     """
+    found = Path(path)
     try:
-        data = Path(path).read_bytes()
+        if found.exists() and not found.is_file():
+            raise LiteError(f"{path} is no file: a pipe or device might block, or never end")
+        data = found.read_bytes()
     except OSError as error:
         raise LiteError(f"{path} cannot be read: {error.strerror or error}") from error
     except (TypeError, ValueError) as error:

@@ -20,9 +20,10 @@ import safetensors.torch
 from torch import Tensor
 
 from pocketbayes.codec.deflate import MOST, deflated, inflated
-from pocketbayes.codec.disk import write_atomically
+from pocketbayes.codec.disk import home_of, regular, write_atomically
 from pocketbayes.codec.file_views import FileView, file_view_of
-from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.codec.json_texts import parsed, written
+from pocketbayes.errors import FormatError, PocketBayesError, printable
 from pocketbayes.programs import LONGEST
 
 VERSION = 3
@@ -32,7 +33,7 @@ _SECTION = "description"
 _PROGRAM = "program"
 _IN_THE_HEADER = ("version", "sha256", "model", "members")
 _IN_THE_SECTION = ("posteriors", "tables", "arrays", "sections")
-_LONGEST_HEADER = MOST
+_LONGEST_HEADER, _LONGEST_MESSAGE = MOST, 1000
 _NOT_ONE = "not a safetensors file, or cut short"
 _NO_DIGEST = "0" * 64
 
@@ -77,9 +78,9 @@ def packed(
 
 def _text(said: dict[str, Any]) -> str:
     try:
-        return json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"the model's description is not JSON: {error}") from error
+        return written(said)
+    except FormatError as error:
+        raise FormatError(f"the model's description is {error}") from error
 
 
 def _bytes_in(pieces: Iterable[FileView]) -> Iterator[memoryview]:
@@ -111,7 +112,7 @@ def room_beside(path: Path) -> Iterator[IO[bytes]]:
     """
     _require_name(path)
     try:
-        with tempfile.TemporaryFile(dir=path.parent) as room:
+        with tempfile.TemporaryFile(dir=home_of(path)) as room:
             yield room
     except OSError as error:
         raise FormatError(f"cannot write {path}: {error.strerror or error}") from error
@@ -132,12 +133,18 @@ def opened(path: Path) -> Iterator[Container]:
     """The parts of a file, which stays open; every error names it."""
     _require_name(path)
     try:
-        with path.open("rb") as file:
+        with regular(path) as file:
             yield unpacked(file)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
     except PocketBayesError as error:
-        raise FormatError(f"{path}: {error}") from error
+        raise FormatError(f"{path}: {_cut(str(error))}") from error
+
+
+def _cut(message: str) -> str:
+    """A message that does not repeat all of a long name, nor drive a terminal by one."""
+    cut = message[:_LONGEST_MESSAGE] + "..." * (len(message) > _LONGEST_MESSAGE)
+    return "\n".join(map(printable, cut.split("\n")))
 
 
 def unpacked(file: IO[bytes]) -> Container:
@@ -211,13 +218,13 @@ def read_description(path: Path) -> dict[str, Any]:
     """What a file says of itself; nothing tells whether the rest of it is whole."""
     _require_name(path)
     try:
-        with path.open("rb") as file:
+        with regular(path) as file:
             description = _description(_json(_header(file)))
         _check_version(description)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
+        raise FormatError(f"{path}: {_cut(str(error))}") from error
     return description
 
 
@@ -232,11 +239,11 @@ def _header(file: IO[bytes]) -> bytes:
 
 def _json(header: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(header.decode())
+        found = parsed(header.decode())
     except UnicodeDecodeError as error:
         raise FormatError(f"{_NOT_ONE}: its header is no text") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{_NOT_ONE}: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"{_NOT_ONE}: its header is {error}") from error
     return found if isinstance(found, dict) else {}
 
 
@@ -249,16 +256,12 @@ def _description(said: dict[str, Any]) -> dict[str, Any]:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        description = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"the description is not JSON: {error}") from error
+        description = parsed(text)
+    except FormatError as error:
+        raise FormatError(f"the description is {error}") from error
     if not isinstance(description, dict):
         raise FormatError("the description is not a JSON object")
     return description
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a JSON number")
 
 
 def _check_version(description: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from pocketbayes.codec.unpacking import Stored, Unpacker
 from pocketbayes.errors import FormatError
 
 _LEAST_ROOM, _GROWTH = 1 << 30, 256  # bytes that any file may unfold to; times its own size
+_LEAST_ARRAYS, _BYTES_PER_ARRAY = 1 << 15, 64  # as many as any file may name; or one for so many
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,10 @@ def contents_of(file: Container) -> Contents:
         specs = {name: _known(name, tensor) for name, tensor in file.tensors.items()}
         parts = [Part(name, "raw", t.nbytes, None, (name,)) for name, t in file.tensors.items()]
         return Contents(file, specs, tuple(parts))
-    specs = {name: _spec(name, word) for name, word in _flattened(file.description)}
-    room = sum(spec.numel * spec.item_bytes for spec in specs.values())
-    if room > max(_LEAST_ROOM, _GROWTH * file.size):
-        raise FormatError(f"its arrays would take {room:,} bytes: more than a file of its size may")
+    words = _flattened(file.description)
+    _require_few(len(words), file.size)
+    specs = {name: _spec(name, word) for name, word in words}
+    require_room(specs, file.size)
     families = file.description.get("posteriors")
     groups = grouped(specs, families if isinstance(families, dict) else {})
     said = file.description.get("sections")
@@ -115,6 +116,20 @@ def contents_of(file: Container) -> Contents:
         stored[name] = Stored(tuple(members), [specs[m] for m in members], coding, step)
         parts.append(Part(name, coding, len(file.sections[name]), None, tuple(members)))
     return Contents(file, specs, tuple(parts), Unpacker(stored, file.sections))
+
+
+def require_room(specs: Mapping[str, Spec], size: int) -> None:
+    """An error if a file of so many bytes may not hold so many arrays, or such large ones."""
+    _require_few(len(specs), size)
+    room = sum(spec.numel * spec.item_bytes for spec in specs.values())
+    if room > max(_LEAST_ROOM, _GROWTH * size):
+        raise FormatError(f"its arrays would take {room:,} bytes: more than a file of its size may")
+
+
+def _require_few(arrays: int, size: int) -> None:
+    most = max(_LEAST_ARRAYS, size // _BYTES_PER_ARRAY)
+    if arrays > most:
+        raise FormatError(f"it has {arrays:,} arrays: more than the {most:,} of a file of its size")
 
 
 def _known(name: str, tensor: Tensor) -> Spec:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.codec.arrays import TYPES
 from pocketbayes.codec.container import (
     opened,
     packed,
@@ -16,8 +15,9 @@ from pocketbayes.codec.container import (
     room_beside,
     write_container,
 )
-from pocketbayes.codec.contents import Contents, coded, contents_of
+from pocketbayes.codec.contents import Contents, coded, contents_of, require_room
 from pocketbayes.codec.header import Header, header_of, model_in
+from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
@@ -27,10 +27,8 @@ from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number, warn
 from pocketbayes.layers import (
     NOISES,
-    PREFIX,
     Description,
     Ensemble,
-    OnePassHead,
     add_noise_parameter,
     adopt_posteriors_,
     attach_description,
@@ -44,8 +42,6 @@ from pocketbayes.layers import (
     named_posteriors,
     require_parameters,
     set_description,
-    set_head,
-    tensors_at,
     unwrapped,
 )
 from pocketbayes.models import build_network
@@ -116,6 +112,7 @@ def save(
     with room_beside(Path(path)) as room:
         made = coded(arrays, families, options, room, exact)
         pieces, file = packed(description | made.description, made.sections, program)
+        require_room(made.specs, file.size)
         contents = Contents(file, made.specs, made.parts)
         header = header_of(contents)
         portable = portable_in(contents, header, tally.shapes)
@@ -149,7 +146,9 @@ def _arrays(
     return arrays | {f"state/{name}": tensor for name, tensor in plain_state(model).items()}
 
 
-def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Module:
+def load(
+    path: str | os.PathLike[str], net: nn.Module | None = None, *, max_weights: int | None = None
+) -> nn.Module:
     """The model in a file, in evaluation mode, ready for `predict`.
 
     Safe on files from anywhere: they hold no code, sizes are checked before anything is
@@ -160,6 +159,9 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
         net: a plain network of the same form, for a file of a network that is not the
             library's own. It is converted, in place, and every name and shape is checked; after an
             error it is as it was.
+        max_weights: as many weights the file may stand for; the sparse ones, which take few bytes,
+            become dense tensors in predictions. None: 2^28 or, if that is more, 64 for each byte
+            of the file.
 
     Raises:
         FormatError: the file is damaged, of another kind, or does not fit the network.
@@ -173,14 +175,18 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None) -> nn.Modul
         header = header_of(contents)
         model = _network(header, net)
         with unchanged_on_error(model):
-            _filled(model, header, contents)
+            _filled(model, header, contents, max_weights)
             shapes = {name: q.shape for name, q in named_posteriors(model)}
             remember_inputs(model, portable_in(contents, header, shapes))
     return model if net is None or header.members > 1 else net.eval()
 
 
-def inspect(path: str | os.PathLike[str]) -> FileSummary:
+def inspect(path: str | os.PathLike[str], *, max_weights: int | None = None) -> FileSummary:
     """What a file holds, without building its network; prints as a table.
+
+    Args:
+        path: a file written by `save`.
+        max_weights: as in `load`, which refuses the same files.
 
     Example:
         >>> print(inspect("resnet18.pocket"))
@@ -188,7 +194,7 @@ def inspect(path: str | os.PathLike[str]) -> FileSummary:
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        passing = posteriors_in(contents, header)
+        passing = posteriors_in(contents, header, max_weights)
         tally = tally_of(passing, header.posteriors, header.model.decay_std)
         for name in header.state:
             contents.take(f"state/{name}")
@@ -247,10 +253,13 @@ def _built(header: Header) -> nn.Module:
         raise FormatError(f"the network {network['name']} cannot be built: {error}") from error
 
 
-def _filled(model: nn.Module, header: Header, file: Contents) -> None:
+def _filled(
+    model: nn.Module, header: Header, file: Contents, max_weights: int | None = None
+) -> None:
     """Gives the network the posteriors and the deterministic state of the file."""
     require_parameters(model, header.posteriors)  # before any is decoded
-    adopt_posteriors_(model, dict(posteriors_in(file, header)), header.model.estimator or "lrt")
+    posteriors = dict(posteriors_in(file, header, max_weights))
+    adopt_posteriors_(model, posteriors, header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
     for home in {model, *members_of(model)}:
@@ -260,30 +269,8 @@ def _filled(model: nn.Module, header: Header, file: Contents) -> None:
             noise = f"{prefix}.{name}".lstrip(".")
             if noise in header.state:
                 add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
-    _make_room_for_head(model, header, file)
+    make_room_for_head(model, header, file)
     replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
-    _require_sound_head(model)
+    require_sound_head(model)
     head_knows_weights(model)
     model.eval()
-
-
-def _make_room_for_head(model: nn.Module, header: Header, file: Contents) -> None:
-    """A one-pass head whose tensors hold no memory yet."""
-    facts = header.model.one_pass
-    if facts is None:
-        return
-    specs = {name: file.specs.get(f"state/{PREFIX}{name}") for name in OnePassHead.names}
-    if header.members > 1 or None in specs.values():
-        raise FormatError("the file speaks of a one-pass head but does not hold it")
-    tensors = {
-        name: torch.empty(spec.shape, dtype=TYPES[spec.dtype], device="meta")
-        for name, spec in specs.items()
-        if spec is not None
-    }
-    set_head(model, OnePassHead.from_facts(facts), tensors)
-
-
-def _require_sound_head(model: nn.Module) -> None:
-    for name, tensor in tensors_at(model).items():
-        if not bool(tensor.isfinite().all()):
-            raise FormatError(f"section state/{PREFIX}{name} holds NaN or infinite numbers")

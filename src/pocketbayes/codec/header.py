@@ -1,6 +1,7 @@
 """The JSON description of a file, checked before anything is built from it."""
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ def header_of(file: Contents) -> Header:
     _require(_is_dict(posteriors) and bool(posteriors), "posteriors", "an object with entries")
     _require(_are_strings(state) and len(set(state)) == len(state), "state", "a list of names")
     _require(_is_count(members) and members <= len(posteriors), "members", "a count")
+    if len(posteriors) > len(file.specs):  # no list of what is missing of a million
+        raise FormatError("the description names more posteriors than it has arrays")
     for name, family in posteriors.items():
         if not isinstance(family, str) or family not in FAMILIES:
             raise FormatError(f"section posterior/{name}: no family is called {family!r}")
@@ -136,6 +139,7 @@ def _is_conformal(found: Any) -> bool:
         and all(_is_count(found[name]) for name in ("examples", "num_samples"))
         and all(isinstance(found[name], list) for name in ("threshold", "shape"))
         and all(map(_is_count, found["shape"]))
+        and all(side <= len(found["threshold"]) for side in found["shape"])  # as for the product
         and len(found["threshold"]) == math.prod(found["shape"])
         and all(t == 0 or _is_positive(t) for t in found["threshold"])
     )
@@ -199,8 +203,9 @@ def _is_place(place: Any) -> bool:
 
 
 def _is_positive(value: Any) -> bool:
+    """Of whole numbers, too, only what a float can be."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < math.inf
+    return number and 0 < value <= sys.float_info.max
 
 
 def _is_dict(value: Any) -> bool:

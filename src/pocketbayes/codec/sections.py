@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
-from pocketbayes.errors import FormatError, PocketBayesError
+from pocketbayes.errors import FormatError, PocketBayesError, require_count
 from pocketbayes.posteriors import FAMILIES, Codebook, Posterior, Shared
 
 
@@ -16,12 +16,29 @@ def codebooks_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Codebook], d
     return codebooks, {name: number[id(codebook)] for name, codebook in shared.items()}
 
 
-def posteriors_in(file: Contents, header: Header) -> Iterator[tuple[str, Posterior]]:
-    """Every posterior of a file, one by one, with the name of its parameter."""
+_LEAST_WEIGHTS, _WEIGHTS_PER_BYTE = 1 << 28, 64  # 1 GiB, or 256 times the file, as float32
+
+
+def posteriors_in(
+    file: Contents, header: Header, max_weights: int | None = None
+) -> Iterator[tuple[str, Posterior]]:
+    """Every posterior of a file, one by one, with the name of its parameter.
+
+    A sparse one takes few bytes, however large the tensor is that stands for it in a forward pass.
+    """
+    left = max(_LEAST_WEIGHTS, _WEIGHTS_PER_BYTE * file.file.size)
+    left = most = left if max_weights is None else require_count(max_weights, "max_weights")
     codebooks = [_codebook(file, number) for number in range(header.num_codebooks)]
     for name, family in header.posteriors.items():
         codebook = codebooks[header.codebooks[name]] if name in header.codebooks else None
-        yield name, _posterior(file, name, FAMILIES[family], codebook)
+        posterior = _posterior(file, name, FAMILIES[family], codebook)
+        left -= posterior.shape.numel()
+        if left < 0:
+            raise FormatError(
+                f"it stands for more than {most:,} weights, so that predicting might take more "
+                "memory than there is; if you trust the file, raise max_weights"
+            )
+        yield name, posterior
 
 
 def _codebook(file: Contents, number: int) -> Codebook:

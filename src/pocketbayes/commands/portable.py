@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pocketbayes.codec import FileSummary, save
-from pocketbayes.errors import ProgramError
+from pocketbayes.errors import ProgramError, printable
 
 _MOST_BYTES, _MOST_SHARE = 2048, 0.01  # that a program may add
 
@@ -17,7 +17,7 @@ def saved_portably(model: nn.Module, path: Path, example: Tensor, **options: Any
     try:
         size = save(model, path, example=example, **options)
     except ProgramError as error:
-        print(f"the file needs torch to be read: {error}", file=sys.stderr)
+        print(f"the file needs torch to be read: {printable(str(error))}", file=sys.stderr)
         return save(model, path, **options)
     assert size.program is not None
     if size.program["bytes"] > max(_MOST_BYTES, _MOST_SHARE * size.bytes):

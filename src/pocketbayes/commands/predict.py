@@ -32,6 +32,7 @@ from pocketbayes.prediction import (
     predict,
     why_unsure,
 )
+from pocketbayes.report import as_cell
 
 TABLES = (".csv", ".txt", ".parquet", ".pq")
 CONFIDENCE_THRESHOLD = 0.9
@@ -68,7 +69,7 @@ class PredictOptions:
 
 def run_prediction(target: Path, inputs: Sequence[Path], options: PredictOptions) -> dict[str, Any]:
     """The estimator and its draws; one row per input: answer, how probable, what doubt remains."""
-    if options.csv is not None:
+    if options.csv is not None and (options.csv.is_file() or not options.csv.exists()):
         prepare_directory(options.csv.parent)
     device = chosen_device(options.device)
     model = opened_model(target, options.model).to(device)
@@ -113,11 +114,11 @@ def how_predicted(report: Mapping[str, Any], options: PredictOptions) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV text."""
+    """Rows as CSV text, in which no name of a class or an input is a formula."""
     text = StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(as_cell, rows[0]))
+    writer.writerows(map(as_cell, row.values()) for row in rows)
     return text.getvalue()
 
 

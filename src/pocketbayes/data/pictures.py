@@ -14,7 +14,7 @@ from torch import Tensor
 from pocketbayes.data.files import Bytes, reading
 from pocketbayes.data.pixels import ImageForm, covering_size, image_form
 from pocketbayes.data.progress import tracked
-from pocketbayes.errors import DataError
+from pocketbayes.errors import DataError, printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -70,7 +70,7 @@ def images_from_files(
         results = pool.map(fill, range(len(files)))
         faults = list(tracked(results, "reading pictures", len(files), shown=len(files) >= _MANY))
     for fault in filter(None, faults):
-        print(f"skipped: {fault}", file=sys.stderr)
+        print(f"skipped: {printable(str(fault))}", file=sys.stderr)
     cut = [path for path, other in zip(files, others, strict=True) if other]
     if reshaped is None:
         note_reshaped(cut, preprocess, len(files))
@@ -88,7 +88,8 @@ def note_reshaped(paths: Sequence[Path], preprocess: dict[str, Any], count: int)
         done = "cut to their middle" if form.crops else "stretched"
         print(
             f"note: {len(paths):,} of {count:,} pictures have other proportions than the model's "
-            f"{form.width} x {form.height} and are {done}, {paths[0]} among them",
+            f"{form.width} x {form.height} and are {done}, "
+            f"{printable(str(paths[0]))} among them",
             file=sys.stderr,
         )
 

@@ -17,7 +17,7 @@ from torch import nn
 from pocketbayes.codec import described, inspect, load, save, stored_with, write_atomically
 from pocketbayes.deploy.exported import Exported
 from pocketbayes.deploy.web_examples import facts_of_pictures, facts_of_rows, pixels_of
-from pocketbayes.errors import DataError, PocketBayesError, require_choice
+from pocketbayes.errors import DataError, PocketBayesError, printable, require_choice
 from pocketbayes.layers import Description
 
 ESTIMATORS = ("one_pass", "moments", "mean", "weight")
@@ -135,7 +135,7 @@ def _page(title: str, stored: bytes, about: dict[str, Any]) -> str:
     }
     told = json.dumps(facts, sort_keys=True).replace("<", "\\u003c")  # it stands in a script
     return Template((folder / "page.html").read_text("utf-8")).substitute(
-        title=escape(title), subtitle=escape(subtitle), about=told,
+        title=escape(printable(title)), subtitle=escape(subtitle), about=told,
         model=_as_text(stored), engine=_as_text(packed),
         script=(folder / "page.js").read_text("utf-8"),
     )  # fmt: skip

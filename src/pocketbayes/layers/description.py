@@ -64,7 +64,7 @@ class Description:
         """As JSON text."""
         try:
             return json.dumps(self.to_facts(), sort_keys=True, allow_nan=False)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise PocketBayesError(
                 f"a model's description must be JSON (text, finite numbers, lists, dicts): {error}"
             ) from error

@@ -12,7 +12,7 @@ from pocketbayes.report.plots import (
     new_figure,
     save_figure,
 )
-from pocketbayes.report.tables import console, facts_table, rows_table, show
+from pocketbayes.report.tables import as_cell, console, facts_table, rows_table, show
 from pocketbayes.report.tried import tried_in
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Numbers",
     "RandomWeights",
     "answers_of",
+    "as_cell",
     "console",
     "draw_entropies",
     "draw_reliability",

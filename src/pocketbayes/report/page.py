@@ -1,10 +1,11 @@
 """The page: HTML that loads nothing, reads on a phone and prints."""
 
 import base64
+import html
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
+from pocketbayes.errors import printable
 from pocketbayes.report.canvas import Chart
 from pocketbayes.report.charts import charts_of
 from pocketbayes.report.examples import Example, most_uncertain, surest_mistakes
@@ -86,6 +87,11 @@ def report_page(found: Sequence[Findings], title: str, facts: Mapping[str, Any])
         f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n'
         f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def escape(text: str) -> str:
+    """Text that is no HTML and drives no terminal: names are those of files and data."""
+    return html.escape(printable(text))
 
 
 def _section(title: str, inner: str) -> str:

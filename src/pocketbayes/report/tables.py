@@ -1,6 +1,7 @@
 """Results on stdout: a table for people, JSON for programs."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,10 @@ from pocketbayes.errors import printable
 
 _WIDE = 160
 _MOST_ROWS = 100
+_RUN = tuple(
+    "=+-@\uff1d\uff0b\uff0d\uff20"
+)  # what a spreadsheet takes for a formula; wide forms, too
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def show(result: Mapping[str, Any], as_json: bool, table: Table | str) -> None:
@@ -32,21 +37,23 @@ def console() -> Console:
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
     """Two columns: name and value."""
-    table = Table(title=Text(title), title_justify="left", show_header=False)
+    table = Table(title=Text(printable(title)), title_justify="left", show_header=False)
     table.add_column("name", style="bold")
     table.add_column("value", overflow="fold")
     for name, value in flattened(facts):
-        table.add_row(name, Text(as_text(name, value)))
+        table.add_row(Text(printable(name)), Text(as_text(name, value)))
     return table
 
 
 def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """One column per key, numbers to the right."""
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(printable(title)), title_justify="left")
     for name in rows[0]:
         numeric = not isinstance(rows[0][name], str)
         table.add_column(
-            name.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
+            Text(printable(name.replace("_", " "))),
+            justify="right" if numeric else "left",
+            overflow="fold",
         )
     for row in rows[:_MOST_ROWS]:
         table.add_row(*(Text(as_text(name, value)) for name, value in row.items()))
@@ -77,3 +84,15 @@ def as_text(name: str, value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return printable(str(value))
+
+
+def as_cell(value: Any) -> Any:
+    """A value of a table that goes to a file: words run no formula and drive no terminal.
+
+    A word that begins like a formula gets an apostrophe before it; numbers stay what they are.
+    """
+    if not isinstance(value, str):
+        return value
+    word = printable(value)
+    runs = word.lstrip().startswith(_RUN) and not _NUMBER.fullmatch(word)
+    return f"'{word}" if runs else word

@@ -282,8 +282,8 @@ class Run:
         if self.directory is None or not self.fabric.is_global_zero:
             return
         self._require_finite_parameters()
-        save_state(self.directory, self._fingerprint(), self.model, self.optimizers, self.at)
-        self.has_checkpoint = True
+        if save_state(self.directory, self._fingerprint(), self.model, self.optimizers, self.at):
+            self.has_checkpoint = True
 
     def _fingerprint(self) -> dict[str, Any]:
         """What a resumed run must agree on."""

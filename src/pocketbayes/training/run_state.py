@@ -102,15 +102,15 @@ def save_state(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     run_state: RunState,
-) -> None:
-    """Writes the checkpoint."""
+) -> bool:
+    """Writes the checkpoint, if the disk has room."""
     state = {
         "settings": fingerprint,
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "standing": vars(run_state) | {"totals": run_state.totals.clone()},
     }
-    save_checkpoint(directory, state)
+    return save_checkpoint(directory, state)
 
 
 def stored_settings(directory: Path) -> dict[str, Any]:

@@ -1,0 +1,237 @@
+"""Writing: whole or not at all, through links, with the mode that was there, and no litter."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import pocketbayes as pb
+from pocketbayes.codec import disk
+from pocketbayes.codec.disk import write_atomically
+
+
+def put(path, data=b"new"):
+    write_atomically(path, lambda file: file.write(data))
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode_of(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
+def test_a_file_keeps_its_mode(mode, tmp_path, umask):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    seen = []
+    write_atomically(path, lambda f: seen.extend(mode_of(p) for p in tmp_path.glob(".p*")))
+    assert seen == [mode]  # before anything is in it
+    assert mode_of(path) == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_keeps_its_owner(tmp_path):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(b"old")
+    os.chown(path, 1234, 1235)
+    path.chmod(0o600)
+    put(path)
+    found = os.stat(path)
+    assert (found.st_uid, found.st_gid, mode_of(path)) == (1234, 1235, 0o600)
+
+
+def test_an_error_names_the_path(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no/m\.pocket"):
+        put(tmp_path / "no" / "m.pocket")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        put(Path("/dev/full"))
+
+
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path, umask):
+    put(tmp_path / "a")
+    os.umask(0o077)
+    put(tmp_path / "b")
+    assert (mode_of(tmp_path / "a"), mode_of(tmp_path / "b")) == (0o644, 0o600)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_one_and_leads_to_the_new_file(exists, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    if exists:
+        (home / "m.pocket").write_bytes(b"old")
+    (tmp_path / "first").symlink_to("second")
+    (tmp_path / "second").symlink_to("home/m.pocket")
+    put(tmp_path / "first")
+    assert (tmp_path / "first").readlink() == Path("second")
+    assert (tmp_path / "second").readlink() == Path("home/m.pocket")
+    assert (home / "m.pocket").read_bytes() == b"new"
+    assert [path.name for path in home.iterdir()] == ["m.pocket"]
+
+
+def test_links_in_a_ring_are_an_error(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match=r"[Ss]ymbolic links"):
+        put(tmp_path / "a")
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_a_device_is_written_into(tmp_path):
+    before = os.stat("/dev/null")
+    put(Path("/dev/null"))
+    (tmp_path / "null").symlink_to("/dev/null")
+    put(tmp_path / "null")
+    pb.save(pb.bayesianize_(nn.Linear(2, 2)), tmp_path / "null")
+    after = os.stat("/dev/null")
+    assert stat.S_ISCHR(after.st_mode)
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    with pytest.raises(OSError, match="No space"):
+        put(Path("/dev/full"))
+    with pytest.raises(pb.FormatError, match="cannot write /dev/full: No space"):
+        pb.save(pb.bayesianize_(nn.Linear(2, 2)), "/dev/full")
+
+
+def test_a_pipe_is_written_into_if_somebody_reads(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
+        put(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    for _ in range(1000):
+        try:
+            put(pipe, b"x" * 10**6)
+            break
+        except OSError:
+            time.sleep(0.01)
+    reader.join()
+    assert read == [b"x" * 10**6]
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="a directory, which is never replaced"):
+        put(tmp_path / "folder")
+    with pytest.raises(pb.FormatError, match="a directory, which is never replaced"):
+        pb.save(pb.bayesianize_(nn.Linear(2, 2)), tmp_path / "folder")
+    assert (tmp_path / "folder").is_dir()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from pocketbayes.codec.disk import write_atomically
+def write(file):
+    file.write(b"x" * 100_000)
+    print("writing", flush=True)
+    time.sleep(1000)
+write_atomically(Path(sys.argv[1]), write)
+"""
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_save(tmp_path):
+    path = tmp_path / "m.pocket"
+    command = [sys.executable, "-c", KILLED, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        writer.stdout.readline()
+        (left,) = tmp_path.glob(".pocketbayes-*")
+        put(path)
+        assert left.exists()  # its writer lives
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    assert left.exists()
+    put(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.pocket"]
+
+
+def test_only_what_is_surely_dead_goes(tmp_path):
+    """Locks of another machine are not seen here: its files go when they are old."""
+    names = [".pocketbayes-01234567-abc", ".pocketbayes-01234567-old", ".mine", "pocketbayes-x"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / ".pocketbayes-01234567-link").symlink_to(tmp_path / ".mine")
+    week = time.time() - 8 * 24 * 3600
+    os.utime(tmp_path / names[1], (week, week))
+    put(tmp_path / "m.pocket")
+    kept = {names[0], names[2], names[3], ".pocketbayes-01234567-link", "m.pocket"}
+    assert {p.name for p in tmp_path.iterdir()} == kept
+
+
+def test_a_writer_whose_file_was_taken_for_litter_begins_anew(tmp_path, monkeypatch):
+    lock, taken = disk._lock, []
+
+    def slow(file, wait):
+        if wait and not taken:
+            taken.extend(tmp_path.glob(".pocketbayes-*"))
+            taken[0].unlink()
+        return lock(file, wait)
+
+    monkeypatch.setattr(disk, "_lock", slow)
+    put(tmp_path / "m")
+    assert taken
+    assert (tmp_path / "m").read_bytes() == b"new"
+
+
+def test_many_writers_in_one_place(tmp_path):
+    def work(number):
+        for k in range(30):
+            put(tmp_path / f"{number}", b"%d" % k)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {str(n): b"29" for n in range(8)}
+
+
+def test_a_full_disk_is_what_the_error_speaks_of(tmp_path, monkeypatch):
+    """torch makes an error of its own of it, about its zip file."""
+    (tmp_path / "m").write_bytes(b"old")
+    fdopen = os.fdopen
+
+    def opened(descriptor, mode):
+        file = fdopen(descriptor, mode, buffering=0)
+        return Full(file) if "w" in mode else file
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return full if name == "write" else getattr(self.file, name)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+    monkeypatch.setattr(os, "fdopen", opened)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(tmp_path / "m", lambda file: torch.save({"a": torch.ones(9)}, file))
+    monkeypatch.undo()
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("m", b"old")]
