@@ -387,7 +387,7 @@ RUNTIMES = Page(
                 Column("threads", "cores", text), Column("estimator", "estimator", text),
                 Column("of its pass", "ratio", average(2)),
                 Column("of `pb.predict` with it", "ratio_to_predict", average(2)),
-                Column("from file to answer, of `pb.predict`", "ratio_from_file", average(2)),
+                Column("file to answer, of the same with it", "ratio_from_file", average(2)),
             ),
             source=("runtime_files",),
             by=("about", "batch", "cores", "estimator"),
