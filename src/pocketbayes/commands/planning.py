@@ -252,6 +252,13 @@ def resumed(directory: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]
     return planned(known | dict(given) | {"out": directory}, flags)
 
 
+def plan_of(resume: Path | None, given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
+    """A new run by these options, or an earlier one that goes on."""
+    if resume is None:
+        return planned(with_parents_choices(given, flags), flags)
+    return resumed(resume, given, flags)
+
+
 def _draws(method: Method) -> bool:
     """Whether one network that it trains draws when it predicts."""
     return method.keeps_dropout or isinstance(method, VariationalMethod | Laplace)

@@ -16,15 +16,21 @@ from pocketbayes.commands.planning import Plan
 def launched_processes(plan: Plan, given: Mapping[str, Any]) -> int | None:
     """Starts this very command in several processes; None in one of them, or if there is one.
 
-    Of a run that is resumed the number must be given again: a directory from elsewhere must not
-    choose how many are started here.
+    A directory or config from elsewhere must not choose how many are started here: of a run that
+    is resumed the number must be given again, and more than there are cores must be typed.
     """
     count = plan.options.processes
     if count == 1 or "WORLD_SIZE" in os.environ:
         return None
+    typed = any(word.startswith("--processes") for word in sys.argv)
     if "processes" not in given:
         raise UsageError(
             f"{plan.options.out} was begun by {count} processes: say --processes {count}"
+        )
+    if count > (os.cpu_count() or 1) and not typed:
+        raise UsageError(
+            f"the config asks for {count} processes, this machine has {os.cpu_count()} cores: say "
+            f"--processes {count} if you mean it"
         )
     if ":" in plan.options.model:
         own_factory(plan.options.model)  # a wrong name is said once, not by every process

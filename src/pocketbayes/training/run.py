@@ -17,7 +17,8 @@ from pocketbayes.posteriors import Posterior
 from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
 from pocketbayes.training.best import compare_epoch, has_waited
-from pocketbayes.training.checkpoints import write_history
+from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
+from pocketbayes.training.checkpoints import naming, write_history
 from pocketbayes.training.composition import FitResult
 from pocketbayes.training.diagnosis import LossWatch
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
@@ -32,12 +33,7 @@ from pocketbayes.training.guarding import (
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
-from pocketbayes.training.run_state import (
-    RunState,
-    fill_model,
-    load_state,
-    save_state,
-)
+from pocketbayes.training.run_state import RunState, load_state, save_state
 from pocketbayes.training.settings import Settings
 from pocketbayes.training.stopping import StopRequest, deferred_signals
 from pocketbayes.training.together import agrees, fetched_together, raise_together
@@ -77,7 +73,7 @@ class Run:
         self.has_checkpoint = False
         state = self._checkpoint() if resume else None
         if state is not None:
-            fill_model(model, state)
+            self._take_over(state)
         self.optimizers = make_optimizers(model, settings.method)
         self._set_up()
         if state is not None:
@@ -87,9 +83,16 @@ class Run:
         assert self.directory is not None
         return load_state(self.directory, self._fingerprint(), self.fabric.device)
 
+    def _take_over(self, state: dict[str, Any]) -> None:
+        assert self.directory is not None
+        with naming(self.directory):
+            fill_model(self.model, state["model"])
+            require_standing(state, self.model, vars(self.at))
+
     def _go_on_from(self, state: dict[str, Any]) -> None:
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        assert self.directory is not None
+        with naming(self.directory):
+            fill_optimizers(self.optimizers, state["optimizers"])
         self.at, self.has_checkpoint = RunState(**state["standing"]), True
 
     def _set_up(self) -> None:

@@ -124,11 +124,6 @@ def load_state(
 ) -> dict[str, Any]:
     """The checkpoint, if it is one of the same run."""
     state = load_checkpoint(directory, device)
-    if "standing" not in state:
-        raise TrainingError(
-            f"the checkpoint in {directory} was written by another version of this library; "
-            "start anew with resume=False"
-        )
     theirs = state["settings"]
     if "prior" in fingerprint:
         theirs = {"prior": "fixed"} | theirs  # before priors could be learned
@@ -140,14 +135,6 @@ def load_state(
                 "anew with resume=False"
             )
     return state
-
-
-def fill_model(model: nn.Module, state: dict[str, Any]) -> None:
-    """Gives the model the checkpoint's parameters; sparse posteriors take on their size."""
-    try:
-        model.load_state_dict(state["model"])
-    except RuntimeError as error:
-        raise TrainingError(f"the checkpoint is of another network: {error}") from error
 
 
 def note_training(model: nn.Module, method: Method, size: int, at: RunState) -> None:
