@@ -232,14 +232,12 @@ class Run:
         require_finite_parameters(self.model, self.at.step, good)
 
     def _averages(self, speed: float) -> dict[str, Any]:
-        """Means over the epoch so far, on this rank."""
+        """Means over the epoch so far, of all processes."""
         averages = self.at.averages(self.score)
         return averages | {"examples_per_second": speed * self.fabric.world_size}
 
     def _close_epoch(self, speed: float) -> dict[str, Any]:
         """Writes the epoch's row and moves on to the next."""
-        if self.fabric.world_size > 1:
-            torch.distributed.all_reduce(self.at.totals)
         row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
         row |= self._averages(speed)
         row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
