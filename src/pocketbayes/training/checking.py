@@ -1,5 +1,6 @@
 """Whether a checkpoint holds what a run needs: every field, of its type, shape and range."""
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -59,7 +60,8 @@ def require_standing(state: Mapping[str, Any], model: nn.Module, fresh: Mapping[
         _require(kind(value), f"standing.{name}", words)
     epoch, history = standing["epoch"], standing["history"]
     _require(epoch <= settings.get("epochs", epoch), "standing.epoch", "at most that of settings")
-    _require(len(history) == epoch, "standing.history", f"{epoch} rows, one for each epoch")
+    numbered = [row["epoch"] for row in history] == list(range(1, epoch + 1))
+    _require(numbered, "standing.history", f"{epoch} rows, one for each epoch")
     if settings.get("least_beta") is not None:
         known = all(_is_number(row.get("doubt")) for row in history)
         _require(known, "standing.history", "rows with doubt")
@@ -68,12 +70,16 @@ def require_standing(state: Mapping[str, Any], model: nn.Module, fresh: Mapping[
     if standing.get("best_state") is not None:
         same = standing["best_state"].keys() == state["model"].keys()
         _require(same, "standing.best_state", "all tensors of the model")
+        fill_model(copy.deepcopy(model), standing["best_state"])  # now, not after hours
     _require_memory(standing["memory"], model, fresh["memory"])
 
 
 def fill_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Gives the model these tensors; sparse posteriors take on their size."""
     own, parameters = model.state_dict(), dict(model.named_parameters())
+    for name in own:
+        if name not in tensors:
+            raise TrainingError(f"the checkpoint is of another network: model.{name} is missing")
     for name, value in tensors.items():
         _require(_is_tensor(value), f"model.{name}", "a tensor")
         if name in own:
@@ -104,15 +110,20 @@ def fill_optimizers(optimizers: Sequence[torch.optim.Optimizer], stored: list[An
         own = optimizer.state_dict()
         groups, state = saved.get("param_groups"), saved.get("state")
         _require(isinstance(groups, list), f"{name}.param_groups", "a list")
-        found = [group.get("params") if isinstance(group, dict) else None for group in groups]
+        ordered = [group.get("params") if isinstance(group, dict) else None for group in groups]
         wanted = [group["params"] for group in own["param_groups"]]
-        _require(found == wanted, f"{name}.param_groups", "for the same parameters as this run's")
+        plain = all(isinstance(one, list) and all(map(_is_count, one)) for one in ordered)
+        same = plain and ordered == wanted
+        _require(same, f"{name}.param_groups", "for the same parameters as this run's")
         _require(isinstance(state, dict), f"{name}.state", "a dict")
+        kept = saved.get("kept", list(state))  # checkpoints of earlier versions have none
+        complete = isinstance(kept, list) and all(map(_is_count, kept)) and set(kept) == set(state)
+        _require(complete, f"{name}.state", "for all parameters that it was for")
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for key, kept in state.items():
+        for key, found in state.items():
             known = _is_count(key) and key < len(parameters)
             _require(known, f"{name}.state", "for parameters of the model")
-            _require_kept(f"{name}.state.{key}", kept, parameters[key], _KEPT_BY[type(optimizer)])
+            _require_kept(f"{name}.state.{key}", found, parameters[key], _KEPT_BY[type(optimizer)])
         optimizer.load_state_dict(own | {"state": state})
 
 

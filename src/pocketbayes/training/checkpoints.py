@@ -55,6 +55,8 @@ def naming(directory: Path) -> Iterator[None]:
     try:
         yield
     except TrainingError as error:
+        if str(directory) in str(error):
+            raise
         raise TrainingError(
             f"{directory / NAME}: {error}. Start anew with resume=False, in another directory if "
             "this one is to be kept"

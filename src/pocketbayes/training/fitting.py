@@ -23,6 +23,7 @@ from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import DeepEnsemble, MeanField, Method
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training.batches import dataset_size_of
+from pocketbayes.training.checkpoints import naming
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
 from pocketbayes.training.defaults import as_stored, chosen_epochs, chosen_method
 from pocketbayes.training.doubt import require_labels
@@ -141,7 +142,8 @@ def fit(
         size = dataset_size_of(train_loader, dataset_size)
         fabric = launched_fabric(precision, device, model)
         if resume and directory is not None:
-            method, epochs = as_stored(method, epochs, stored_settings(directory))
+            with naming(directory):
+                method, epochs = as_stored(method, epochs, stored_settings(directory))
         with _training_state(model, fabric.device, seed):
             method = chosen_method(method, model, train_loader, likelihood)
             require_labels(method, likelihood)

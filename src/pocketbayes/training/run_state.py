@@ -114,7 +114,10 @@ def save_state(
     state = {
         "settings": fingerprint,
         "model": model.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "optimizers": [
+            stored | {"kept": sorted(stored["state"], key=str)}
+            for stored in (optimizer.state_dict() for optimizer in optimizers)
+        ],
         "standing": vars(run_state) | {"totals": run_state.totals.clone()},
     }
     save_checkpoint(directory, state)
