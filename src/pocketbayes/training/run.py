@@ -37,6 +37,7 @@ from pocketbayes.training.run_state import RunState, load_state, save_state
 from pocketbayes.training.settings import Settings
 from pocketbayes.training.stopping import StopRequest, deferred_signals
 from pocketbayes.training.together import agrees, fetched_together, raise_together
+from pocketbayes.training.worth import Targets, warn_if_worthless
 
 
 class Run:
@@ -68,7 +69,7 @@ class Run:
         self.replays_graphs = self.compile is True and one_gpu
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, memory, model, settings.method)
-        self.watch = LossWatch(fabric.device)
+        self.watch, self.targets = LossWatch(fabric.device), Targets(self._batches_per_epoch())
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
         state = self._checkpoint() if resume else None
@@ -125,6 +126,9 @@ class Run:
         for parameter in self.model.parameters():
             parameter.grad = None
         at, peak = self.at, peak_memory(self.fabric.device)
+        if self.fabric.is_global_zero:
+            row = at.best_epoch or len(at.history)
+            warn_if_worthless(self.objective, self.batches, self.targets, at.history[:row])
         found = (self.model, at.history, at.seconds, peak, at.best_epoch)
         return FitResult(*found, self.settings.method)
 
@@ -172,6 +176,7 @@ class Run:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.at.add(numbers, len(y))
+        self.targets.add(self.at.epoch, y)
         if follows_doubt(method):
             self.at.add_labels(y)
         self._let_method_act(progress, x, y)
