@@ -15,7 +15,7 @@ from pocketbayes.training.batches import Batches
 _EXAMPLES, _NUMBERS = 4096, 1 << 20  # of targets that are remembered in an epoch, about
 _MARGIN = 0.25  # nats for each target, or half of the constant's NLL if that is less
 _READ_AGAIN = 8  # batches
-_FEW_STEPS = 200
+_LEAST_STEPS, _FEW_STEPS = 50, 200  # before these nothing is judged; nor the learning rate
 
 
 class Targets:
@@ -63,7 +63,7 @@ def warn_if_worthless(
     the finished model. The last of `rows` is of the epoch whose model it is.
     """
     y, likelihood = targets.together(), objective.likelihood
-    if not rows or y is None:
+    if not rows or rows[-1]["step"] < _LEAST_STEPS or y is None:
         return
     with torch.no_grad():
         output, learned = best_constant(likelihood, y)
@@ -106,7 +106,10 @@ def margin_of(
 def _nll(
     likelihood: Likelihood, constant: Tensor, target: Tensor, learned: Mapping[str, Tensor]
 ) -> float:
-    output = constant.expand(len(target), *constant.shape[1:])
+    is_label = likelihood.kind == "classes" and not target.is_floating_point()
+    places = target.shape[1:] if is_label else target.shape[2:]
+    whole = (len(target), *constant.shape[1:2], *(places if constant.dim() > 2 else ()))
+    output = constant.expand(whole)
     return float(likelihood.nll(output, target, learned)[0])
 
 
