@@ -58,17 +58,22 @@ def test_a_dead_one_holds_nothing(writer, tmp_path):
 
 
 def test_a_child_that_loads_data_does_not_keep_it(tmp_path):
+    ready, begun = os.pipe()
     with only_writer(tmp_path), only_writer(tmp_path):
         child = os.fork()
         if child == 0:
+            os.write(begun, b"!")
             signal.pause()
             os._exit(0)
     try:
+        assert os.read(ready, 1) == b"!"
         with only_writer(tmp_path):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(ready)
+        os.close(begun)
 
 
 def test_another_thread_is_another_writer(tmp_path):
