@@ -322,7 +322,7 @@ def predicted(count: int, limit: float) -> dict[str, Any]:
             held.append(resident())
     settled = held[min(len(held) - 1, len(held) // 10)]
     return {
-        "predictions": done, "threads": 8, "wrong": wrong, "growth_bytes": held[-1] - settled,
+        "predictions": done, "wrong": wrong, "growth_bytes": held[-1] - settled,
         "failures": wrong, "seconds": time.monotonic() - begin,
     }  # fmt: skip
 
