@@ -34,7 +34,7 @@ def checked_parts(state: object) -> dict[str, Any]:
         raise _fault("it is no dict")
     for name in _PARTS:
         if name not in state:
-            raise _fault(f"{name} is missing")
+            raise _fault(f"{name} is missing, as if another version had written it")
     settings = state["settings"]
     _require(_is_table(settings, _is_plain), "settings", "names and plain values")
     _require(_is_count(settings.get("epochs", 0)), "settings.epochs", "a whole number from 0 on")
@@ -191,6 +191,8 @@ def _is_size(value: object) -> bool:
 def _is_plain(value: object) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return _is_table(value, _is_plain)
     return value is None or isinstance(value, bool | int | float | str)
 
 
