@@ -6,7 +6,7 @@ LITE := $(VENV)/.lite
 # The demo needs less than the tests; what the tests installed will do.
 READY := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 
-.PHONY: demo test lint types unit docs web install lite clean
+.PHONY: demo test lint types unit torture docs web install lite clean
 
 demo: $(READY)
 	$(BIN)/pocketbayes demo
@@ -24,6 +24,10 @@ types: $(INSTALLED)
 # until one of the two has nothing left to do.
 unit: $(INSTALLED) $(LITE)
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
+
+# Kills, full disks and jumping clocks while training: half an hour.
+torture: $(INSTALLED)
+	cd benchmarks && OMP_NUM_THREADS=1 nice -n 19 ../$(BIN)/python torture.py
 
 # The guide, as a site that opens from its folder: site/index.html.
 docs: $(INSTALLED)

@@ -1,6 +1,7 @@
 """What test_distributed lets two processes do, in one job: `torchrun two_processes.py FOLDER`."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -143,6 +144,60 @@ def best(folder: Path) -> dict:
     return dict(model.state_dict()) | counted
 
 
+class Own:
+    """Batches of this process alone."""
+
+    def __init__(self, batches: list) -> None:
+        self.batches = batches
+
+    def __iter__(self):
+        return (batch() if callable(batch) else batch for batch in self.batches)
+
+    def for_rank(self, rank: int, world_size: int) -> "Own":
+        return self
+
+
+def unreadable() -> tuple:
+    """A batch that cannot be read."""
+    raise OSError("the disk is gone")
+
+
+def terminated() -> tuple:
+    """A batch that comes with the signal to end."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    return GOOD
+
+
+GOOD = torch.ones(4, 20), torch.tensor([0, 1, 2, 0])
+ENDINGS = {
+    "label": (1, [GOOD, (GOOD[0], torch.tensor([0, 1, 9, 0]))]),
+    "input": (0, [GOOD, (GOOD[0] * torch.nan, GOOD[1])]),
+    "shape": (1, [GOOD, (GOOD[0][:, :7], GOOD[1])]),
+    "reading": (1, [GOOD, unreadable]),
+    "number": (1, [GOOD]),
+    "signal": (1, [terminated, GOOD]),
+    "validation": (1, [GOOD, GOOD]),
+}
+
+
+def ending(folder: Path, name: str) -> dict:
+    """How a run ends in which something befalls one of two processes."""
+    model, _ = wide()
+    rank, batches = ENDINGS[name]
+    loader = Own(batches if rank == RANK else [GOOD, GOOD])
+    out, val = folder / f"ending-{name}", None
+    if name == "validation":
+        val = [(GOOD[0][:, :7], GOOD[1])]
+    options = {"epochs": 3, "progress": False, "device": "cpu", "dataset_size": 16, "out": out}
+    try:
+        pb.fit(model, loader, pb.MeanField(lr=1e-3), val_loader=val, **options)
+    except (Exception, SystemExit) as error:
+        torch.distributed.barrier()  # both are still there
+        stored = (out / "checkpoint.pt").exists()
+        return {"kind": type(error).__name__, "words": str(error), "stored": stored}
+    return {"kind": "none"}
+
+
 def command(folder: Path, *words: str) -> dict:
     """The command line in each process, as it starts itself there."""
     sys.argv = ["pocketbayes", *words, "--processes", "2"]
@@ -164,6 +219,7 @@ JOBS = {
     "norms": (norms,),
     "noise": (noise,),
     "best": (best,),
+    **{f"ending-{name}": (ending, name) for name in ENDINGS},
     "parent": (command, *TRAIN, "--epochs", "2", "--out", "parent"),
     "child": (command, *TRAIN, "--epochs", "1", "--out", "child", "--parent", "parent",
               "--method", "sharing", "--components", "20"),

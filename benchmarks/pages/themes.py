@@ -749,6 +749,22 @@ def kept(title: str, lines: tuple[Line, ...]) -> Table:
     return Table(title, columns, lines=lines, heads=HEADS)
 
 
+FAULTS = {
+    "kill": "kill -9", "kill two": "kill -9, two processes", "disk": "disk full",
+    "clock": "jumping clocks",
+}  # fmt: skip
+
+
+def fault(row: Row) -> str:
+    """What befell a run."""
+    return FAULTS[row["fault"]]
+
+
+def befalls_training(row: Row) -> bool:
+    """Whether it is a fault while a network trains."""
+    return row["fault"] in FAULTS
+
+
 def outcomes(name: str) -> Column:
     """How many hostile files ended so."""
 
@@ -814,6 +830,28 @@ FILES = Page(
             ),
             source=("fuzz",),
             by=("engine",),
+        ),
+        Table(
+            "Faults while training: killed, the disk full, clocks that jump",
+            (
+                Column("fault", fault, text), Column("runs", "runs", total),
+                Column("faults", "faults", total), Column("resumed bit for bit", "equal", total),
+                Column("different", "different", total), Column("lost", "lost", total),
+                Column("hung", "hung", total),
+            ),
+            source=("torture",),
+            where=befalls_training,
+            by=("fault",),
+        ),
+        Table(
+            "Predictions by eight threads of one process",
+            (
+                Column("predictions", "predictions", total), Column("wrong", "wrong", total),
+                Column("growth of memory", "growth_bytes", average(2, 1e-6, " MB")),
+            ),
+            source=("torture",),
+            where={"fault": "predictions"},
+            by=("fault",),
         ),
     ),
     PICTURE,

@@ -21,11 +21,12 @@ from pocketbayes.commands.features import FeatureOptions, run_features
 from pocketbayes.commands.figures import figure_flags, run_figures
 from pocketbayes.commands.flags import add_flags, given_options, options_in
 from pocketbayes.commands.messages import plain_messages
-from pocketbayes.commands.planning import planned, resumed, train_flags, with_parents_choices
+from pocketbayes.commands.planning import plan_of, train_flags
 from pocketbayes.commands.predict import PredictOptions, how_predicted, run_prediction
+from pocketbayes.commands.processes import launched_processes
 from pocketbayes.commands.report import report_flags, run_report
 from pocketbayes.commands.runs import MODEL
-from pocketbayes.commands.train import launched_processes, run_training
+from pocketbayes.commands.train import run_training
 from pocketbayes.report import facts_table, rows_table, show
 
 app = typer.Typer(
@@ -76,11 +77,8 @@ def train(
       pocketbayes train --resume runs/second
     """
     given = given_options(values, config, TRAIN)
-    if resume is None:
-        plan = planned(with_parents_choices(given, TRAIN), TRAIN)
-    else:
-        plan = resumed(resume, given, TRAIN)
-    code = launched_processes(plan)
+    plan = plan_of(resume, given, TRAIN)
+    code = launched_processes(plan, given)
     if code is not None:
         raise typer.Exit(code)
     report = run_training(plan, resume is not None)

@@ -109,6 +109,7 @@ def test_train_writes_a_whole_run(work):
     run = work / "run"
     assert {p.name for p in run.iterdir()} == {
         "config.yaml", "history.jsonl", "checkpoint.pt", "model.pocket", "metrics.json",
+        ".lock",
     }  # fmt: skip
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["hidden"] == [16]

@@ -159,7 +159,8 @@ def interrupted_after(steps, monkeypatch):
         step(self, *args)
         if self.at.step == steps:
             self.at.batch = args[0] + 1
-            self._stop_for_interrupt()
+            self.save()
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "_step", stopping)
 

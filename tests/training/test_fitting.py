@@ -290,7 +290,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="No space"):
         fit(model(), out=tmp_path)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.pt", "history.jsonl"}
+    assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.pt", "history.jsonl", ".lock"}
 
 
 def test_an_unwritable_directory_fails_before_training(tmp_path):

@@ -21,6 +21,7 @@ from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in
+from pocketbayes.codec.soundness import require_finite
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.steps import TOLERANCE
 from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
@@ -83,6 +84,7 @@ def save(
         numbers in it allow, the model's KL, and the nats that storing lost; prints as a table.
 
     Raises:
+        PocketBayesError: a weight, its std or a batch norm's statistic is NaN or infinite.
         ProgramError: with an example, an operation that no program can hold, by its name, or a
             layer that refuses the example.
 
@@ -101,6 +103,7 @@ def save(
     tally = tally_of(posteriors.items(), families, describe(model).decay_std)
     codebooks, numbers = codebooks_of(posteriors)
     arrays = _arrays(model, posteriors, codebooks)
+    require_finite(arrays)
     options = Options(tolerance, lossless, exact_state)
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
-import yaml
 from rich.markup import escape
 
 from pocketbayes.commands.sizes import parsed_size
+from pocketbayes.commands.yaml_files import YamlError, read_yaml
 from pocketbayes.errors import PocketBayesError, nearest
 
 _FEW = 3
@@ -209,10 +209,10 @@ def read_config(path: Path | None, flags: Mapping[str, Flag]) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        found = yaml.load(path.read_text(), _StrictLoader)
+        found = read_yaml(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except YamlError as error:
         raise UsageError(f"{path} is not YAML: {error}") from error
     if found is None:
         return {}
@@ -226,18 +226,6 @@ def read_config(path: Path | None, flags: Mapping[str, Flag]) -> dict[str, Any]:
         if value is not None:
             given[name] = flags[name].parsed(value, f"{path}: ")
     return given
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, to which a name given twice is an error and not the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys differ."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"{key!r} is given twice")
-        return super().construct_mapping(node, deep)
 
 
 def given_options(

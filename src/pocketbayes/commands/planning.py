@@ -25,7 +25,7 @@ from pocketbayes.methods import METHODS, Laplace, Method, VariationalMethod
 from pocketbayes.models import MODELS
 from pocketbayes.training import DEVICES, PRECISIONS
 
-_MAY_CHANGE = ("root", "device", "compile", "num_samples")
+_MAY_CHANGE = ("root", "device", "compile", "num_samples", "checkpoint_minutes")
 _FILLED_IN = ("input_shape", "num_outputs", "split", "root", "like", "classes")
 
 
@@ -64,6 +64,8 @@ class TrainOptions:
         device: auto, cpu or cuda.
         precision: auto, fp32 or bf16.
         processes: number of processes on this machine, each with a share of the data.
+        checkpoint_minutes: time between checkpoints, of which one is written at the end and after
+            Ctrl-C or SIGTERM in any case.
         compile: compile the training step.
     """
 
@@ -92,6 +94,7 @@ class TrainOptions:
     device: str = "auto"
     precision: str = "auto"
     processes: int = 1
+    checkpoint_minutes: float = 10.0
     compile: bool = False
 
     def __post_init__(self) -> None:
@@ -103,6 +106,7 @@ class TrainOptions:
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}")
             require_number(self.validation, "--validation", least=0, most=0.99)
+            require_number(self.checkpoint_minutes, "--checkpoint-minutes", above=0)
             require_choice(self.device, "--device", DEVICES)
             require_choice(self.precision, "--precision", PRECISIONS)
             require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
@@ -246,6 +250,13 @@ def resumed(directory: Path, given: Mapping[str, Any], flags: Mapping[str, Flag]
     if ":" in str(known.get("model", "")) and "model" not in given:
         raise UsageError(f"{directory} trains a network of your own: say --model {known['model']}")
     return planned(known | dict(given) | {"out": directory}, flags)
+
+
+def plan_of(resume: Path | None, given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
+    """A new run by these options, or an earlier one that goes on."""
+    if resume is None:
+        return planned(with_parents_choices(given, flags), flags)
+    return resumed(resume, given, flags)
 
 
 def _draws(method: Method) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from pocketbayes.codec import prepare_directory, write_atomically
+from pocketbayes.commands.yaml_files import YamlError, read_yaml
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.training import checkpoints_in
 
@@ -69,11 +70,11 @@ def has_checkpoint(directory: Path) -> bool:
 
 
 def read_run_config(directory: Path) -> dict[str, Any]:
-    """The config of a run."""
+    """The config of a run, which may come from anywhere."""
     path = directory / CONFIG
     try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        found = read_yaml(path)
+    except (OSError, YamlError) as error:
         raise PocketBayesError(f"{directory} is not a run: cannot read {path}: {error}") from error
     if not isinstance(found, dict):
         raise PocketBayesError(f"{path} is not the config of a run")

@@ -1,7 +1,6 @@
 """`pocketbayes train`: from names to a run directory."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pocketbayes.codec import FileSummary, load
+from pocketbayes.codec import FileSummary, load, prepare_directory
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.messages import note_compared
 from pocketbayes.commands.opening import (
@@ -21,7 +20,6 @@ from pocketbayes.commands.opening import (
     num_outputs,
     older_table,
     opened_data,
-    own_factory,
     prepared_alike,
     with_cutout,
     with_likelihood,
@@ -42,7 +40,13 @@ from pocketbayes.distillation import distill_
 from pocketbayes.layers import bayesianize_, describe, set_estimator
 from pocketbayes.methods import ExchangingMethod, Method, Sharing, VariationalMethod
 from pocketbayes.prediction import evaluate
-from pocketbayes.training import FitResult, fit, suitable_batch_size, training_flops
+from pocketbayes.training import (
+    FitResult,
+    fit,
+    only_writer,
+    suitable_batch_size,
+    training_flops,
+)
 
 _EVALUATION_BATCH = 500
 _TRAINING_NUMBERS = ("best_epoch", "loss", "nll", "kl", "accuracy", "rmse")
@@ -53,6 +57,12 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     options = plan.options
     out = options.out or Path("runs", f"{options.data}-{options.model}-{options.method}")
     first = int(os.environ.get("RANK", 0)) == 0
+    with only_writer(prepare_directory(out) if first else None):
+        return _run_in(out, plan, resume, first)
+
+
+def _run_in(out: Path, plan: Plan, resume: bool, first: bool) -> dict[str, Any]:
+    options = plan.options
     directory = resumable_directory(out) if resume else new_directory(out) if first else out
     if first:
         _note_untrained(plan)
@@ -62,7 +72,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
         write_config(directory, plan.to_config())
     try:
         result = _trained(plan, train, validation, directory, resume and has_checkpoint(directory))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         print(f"go on with: pocketbayes train --resume {directory}", file=sys.stderr)
         raise
     if not first:
@@ -125,18 +135,6 @@ def _note_untrained(plan: Plan) -> None:
             "model: say --parent RUN, or --pretrain-epochs",
             file=sys.stderr,
         )
-
-
-def launched_processes(plan: Plan) -> int | None:
-    """Starts this very command in several processes; None in one of them, or if there is one."""
-    count = plan.options.processes
-    if count == 1 or "WORLD_SIZE" in os.environ:
-        return None
-    if ":" in plan.options.model:
-        own_factory(plan.options.model)  # a wrong name is said once, not by every process
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    program = [f"--nproc-per-node={count}", "-m", "pocketbayes", *sys.argv[1:]]
-    return subprocess.run([*launcher, *program]).returncode
 
 
 def _operations(model: nn.Module, train: Dataset, method: Method) -> dict[str, float]:
@@ -213,6 +211,7 @@ def _trained(
         precision=options.precision,
         compile=options.compile,
         device=options.device,
+        checkpoint_minutes=options.checkpoint_minutes,
         keep_best=options.keep_best,
         patience=options.patience,
     )

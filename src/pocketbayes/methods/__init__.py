@@ -14,7 +14,14 @@ from pocketbayes.methods.exchanging import ExchangingMethod
 from pocketbayes.methods.laplace import Laplace
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
-from pocketbayes.methods.processes import agree_on_state, agreed, averaged, never_broadcast
+from pocketbayes.methods.processes import (
+    agree_on_state,
+    agreed,
+    averaged,
+    gathered,
+    never_broadcast,
+    summed,
+)
 from pocketbayes.methods.rigl import RigL
 from pocketbayes.methods.sharing import Sharing
 from pocketbayes.methods.spike_slab import SpikeSlab
@@ -54,8 +61,10 @@ __all__ = [
     "agree_on_state",
     "agreed",
     "averaged",
+    "gathered",
     "make_points_",
     "never_broadcast",
     "restart_",
+    "summed",
     "unshare_",
 ]

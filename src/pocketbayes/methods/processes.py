@@ -30,6 +30,22 @@ def averaged(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def summed(tensor: Tensor) -> Tensor:
+    """The sum over all processes, in place."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(tensor)
+    return tensor
+
+
+def gathered(value: Value) -> list[Value]:
+    """The values of all processes, on each of them; pickled between them."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return [value]
+    held: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(held, value)
+    return held
+
+
 def agreed_object(value: Value) -> Value:
     """The first process's value, on every process; pickled between them."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):

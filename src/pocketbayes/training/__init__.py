@@ -7,6 +7,7 @@ from pocketbayes.training.defaults import suitable_batch_size
 from pocketbayes.training.environment import DEVICES, PRECISIONS
 from pocketbayes.training.fitting import fit
 from pocketbayes.training.flops import TrainingFlops, training_flops
+from pocketbayes.training.locking import only_writer
 from pocketbayes.training.observation_noise import refresh_noise_
 from pocketbayes.training.own_loops import loss
 from pocketbayes.training.soft_labels import with_teacher
@@ -19,6 +20,7 @@ __all__ = [
     "checkpoints_in",
     "fit",
     "loss",
+    "only_writer",
     "refresh_noise_",
     "refresh_norms_",
     "suitable_batch_size",

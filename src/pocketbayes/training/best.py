@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from pocketbayes.methods import agree_on_state, agreed
-from pocketbayes.training.run_state import RunState, fill_model
+from pocketbayes.training.checking import fill_model
+from pocketbayes.training.run_state import RunState
 
 
 def compare_epoch(at: RunState, model: nn.Module, nll: float | None) -> None:
@@ -27,7 +28,7 @@ def restore_best_(at: RunState, model: nn.Module) -> None:
     if at.best_state is None:
         return
     device = at.totals.device
-    fill_model(model, {"model": {n: value.to(device) for n, value in at.best_state.items()}})
+    fill_model(model, {n: value.to(device) for n, value in at.best_state.items()})
     agree_on_state(model)
     at.best_state = None
 

@@ -1,8 +1,8 @@
 """Checkpoints and the history of a run; they hold no code."""
 
 import json
-import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,6 +10,7 @@ import torch
 
 from pocketbayes.codec import write_atomically
 from pocketbayes.errors import TrainingError, warn
+from pocketbayes.training.checking import checked_parts
 
 NAME = "checkpoint.pt"
 _PLACES = ("", "pretraining/", "member-*/")
@@ -52,10 +53,25 @@ def load_checkpoint(directory: Path, device: torch.device) -> dict[str, Any]:
         raise TrainingError(f"no checkpoint at {path}; start the run with resume=False")
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # torch reads what it is given, and may fail at any of it
         raise TrainingError(
             f"{path} is not a checkpoint of this library, or is damaged: {error}"
         ) from error
-    if not isinstance(state, dict) or "settings" not in state:
-        raise TrainingError(f"{path} is not a checkpoint of this library")
-    return state
+    with naming(directory):
+        return checked_parts(state)
+
+
+@contextmanager
+def naming(directory: Path) -> Iterator[None]:
+    """Errors inside speak of this directory's checkpoint, and of what to do."""
+    try:
+        yield
+    except TrainingError as error:
+        if str(directory) in str(error):
+            raise
+        raise TrainingError(
+            f"{directory / NAME}: {error}. Start anew with resume=False, in another directory if "
+            "this one is to be kept"
+        ) from error

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
+from pocketbayes.errors import PocketBayesError, TrainingError
 from pocketbayes.layers import describe, is_fully_connected, moved
 from pocketbayes.likelihoods import LIKELIHOODS, CountLikelihood, Likelihood
 from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod, averaged
@@ -40,7 +41,10 @@ def as_stored(
     left_open = {f.name for f in fields(method) if getattr(method, f.name) is None}
     left_open -= set() if "beta" in left_open else {"least_beta"}  # which comes with beta
     known = {name: stored[name] for name in left_open if stored.get(name) is not None}
-    return replace(method, **known), stored.get("epochs") if epochs is None else epochs
+    try:
+        return replace(method, **known), stored.get("epochs") if epochs is None else epochs
+    except PocketBayesError as error:
+        raise TrainingError(f"settings of the checkpoint cannot be: {error}") from error
 
 
 def chosen_epochs(

@@ -1,10 +1,8 @@
-"""Where training runs: device, precision, memory, and Ctrl-C."""
+"""Where training runs: device, precision, memory."""
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -51,6 +49,19 @@ def peak_memory(device: torch.device) -> int | None:
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def compiled_loss(objective: nn.Module, wanted: bool | str, replays_graphs: bool) -> Any:
+    """The loss as it is run: compiled or not.
+
+    On one GPU its kernels are replayed as a CUDA graph: launching them one by one takes the
+    host longer than running them takes a fast GPU.
+    """
+    if isinstance(wanted, str):
+        return torch.compile(objective, backend=wanted)
+    if not wanted:
+        return objective
+    return torch.compile(objective, mode="reduce-overhead" if replays_graphs else None)
+
+
 @contextlib.contextmanager
 def tuned_convolutions() -> Iterator[None]:
     """Lets cuDNN time its algorithms once for each shape; afterwards the switch is as it was."""
@@ -67,24 +78,3 @@ def _fabric_module() -> Any:
         return import_module("lightning_fabric")
     except ImportError:  # the larger `lightning` package holds the same code
         return import_module("lightning.fabric")
-
-
-@contextlib.contextmanager
-def deferred_interrupt(enabled: bool) -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, so that a step is never cut in half; a second one stops at once."""
-    interrupted = threading.Event()
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # a job in the background
-    if not enabled or ignored or threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-
-    def handle(number: int, frame: object) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
-
-    previous = signal.signal(signal.SIGINT, handle)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -23,6 +23,7 @@ from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import DeepEnsemble, MeanField, Method
 from pocketbayes.posteriors import isolated_randomness, mixed_seed, seed_everything
 from pocketbayes.training.batches import dataset_size_of
+from pocketbayes.training.checkpoints import naming
 from pocketbayes.training.composition import FitResult, fit_members, fit_stages
 from pocketbayes.training.defaults import as_stored, chosen_epochs, chosen_method
 from pocketbayes.training.doubt import require_labels
@@ -32,6 +33,7 @@ from pocketbayes.training.environment import (
     launched_fabric,
     tuned_convolutions,
 )
+from pocketbayes.training.locking import only_writer
 from pocketbayes.training.run import Run
 from pocketbayes.training.run_state import stored_settings
 from pocketbayes.training.settings import Settings
@@ -107,7 +109,8 @@ def fit(
         TrainingError: the loss became NaN or infinite; says at which step and in which layer.
         DataError: the loader yields no such batches, or nothing; or the loss is not finite since
             an input or target is not, or a label is no class: says which row of which batch.
-        KeyboardInterrupt: after Ctrl-C, once the step is finished and the checkpoint written.
+        KeyboardInterrupt: after Ctrl-C, once the step is finished and the checkpoint written;
+            after SIGTERM likewise SystemExit, with code 143.
 
     Example:
         >>> result = fit(model, loader, method=MeanField(beta=0.1), epochs=30, out="runs/a")
@@ -122,32 +125,36 @@ def fit(
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
     _require_validation(val_loader, keep_best, patience)
-    fit_one = partial(
-        fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
-        dataset_size=dataset_size, precision=precision, compile=compile, device=device,
-        progress=progress, checkpoint_minutes=checkpoint_minutes, keep_best=keep_best,
-        patience=patience,
-    )  # fmt: skip
-    if isinstance(method, DeepEnsemble):
-        fit_one = partial(fit_one, method=method.member(), epochs=epochs)
-        return fit_members(model, method.members, fit_one, seed, out, resume, progress)
-    stages = method.stages()
-    if stages is not None:
-        return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
-    size = dataset_size_of(train_loader, dataset_size)
     directory = None if out is None else prepare_directory(out)
-    fabric = launched_fabric(precision, device, model)
-    if resume and directory is not None:
-        method, epochs = as_stored(method, epochs, stored_settings(directory))
-    with _training_state(model, fabric.device, seed):
-        method = chosen_method(method, model, train_loader, likelihood)
-        require_labels(method, likelihood)
-        epochs = chosen_epochs(epochs, method, model, train_loader, likelihood, fabric.world_size)
-        settings = Settings(epochs, likelihood, seed, size, method, compile, checkpoint_minutes,
-                            keep_best, patience)  # fmt: skip
-        memory = started_(fabric, model, train_loader, val_loader, settings)
-        whole = Run(fabric, model, train_loader, val_loader, settings, directory, resume, memory)
-        return whole.train(progress)
+    with only_writer(directory if int(os.environ.get("RANK", 0)) == 0 else None):
+        fit_one = partial(
+            fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
+            dataset_size=dataset_size, precision=precision, compile=compile, device=device,
+            progress=progress, checkpoint_minutes=checkpoint_minutes, keep_best=keep_best,
+            patience=patience,
+        )  # fmt: skip
+        if isinstance(method, DeepEnsemble):
+            fit_one = partial(fit_one, method=method.member(), epochs=epochs)
+            return fit_members(model, method.members, fit_one, seed, out, resume, progress)
+        stages = method.stages()
+        if stages is not None:
+            return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
+        size = dataset_size_of(train_loader, dataset_size)
+        fabric = launched_fabric(precision, device, model)
+        if resume and directory is not None:
+            with naming(directory):
+                method, epochs = as_stored(method, epochs, stored_settings(directory))
+        with _training_state(model, fabric.device, seed):
+            method = chosen_method(method, model, train_loader, likelihood)
+            require_labels(method, likelihood)
+            epochs = chosen_epochs(
+                epochs, method, model, train_loader, likelihood, fabric.world_size
+            )
+            settings = Settings(epochs, likelihood, seed, size, method, compile,
+                                checkpoint_minutes, keep_best, patience)  # fmt: skip
+            memory = started_(fabric, model, train_loader, val_loader, settings)
+            data = train_loader, val_loader
+            return Run(fabric, model, *data, settings, directory, resume, memory).train(progress)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """One training run: its parts, where it stands, and how it goes on."""
 
 import sys
-import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import DataError, TrainingError, warn
+from pocketbayes.errors import warn
 from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StepContext, never_broadcast
@@ -18,23 +17,27 @@ from pocketbayes.posteriors import Posterior
 from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
 from pocketbayes.training.best import compare_epoch, has_waited
-from pocketbayes.training.checkpoints import NAME, write_history
+from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
+from pocketbayes.training.checkpoints import naming, write_history
 from pocketbayes.training.composition import FitResult
-from pocketbayes.training.diagnosis import LossWatch, fault_in_batch, where_not_finite
+from pocketbayes.training.diagnosis import LossWatch
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
-from pocketbayes.training.environment import deferred_interrupt, peak_memory
+from pocketbayes.training.environment import compiled_loss, peak_memory
 from pocketbayes.training.finishing import finish_, settle_noise_
 from pocketbayes.training.gradients import dense_gradients
+from pocketbayes.training.guarding import (
+    last_good,
+    require_finite_losses,
+    require_finite_parameters,
+)
 from pocketbayes.training.optimizers import lr_scale, make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
-from pocketbayes.training.run_state import (
-    RunState,
-    fill_model,
-    load_state,
-    save_state,
-)
+from pocketbayes.training.run_state import RunState, load_state, save_state
 from pocketbayes.training.settings import Settings
+from pocketbayes.training.stopping import StopRequest, deferred_signals
+from pocketbayes.training.together import agrees, fetched_together, raise_together
+from pocketbayes.training.worth import Targets, warn_if_worthless
 
 
 class Run:
@@ -66,12 +69,12 @@ class Run:
         self.replays_graphs = self.compile is True and one_gpu
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, memory, model, settings.method)
-        self.watch = LossWatch(fabric.device)
+        self.watch, self.targets = LossWatch(fabric.device), Targets(self._batches_per_epoch())
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
         state = self._checkpoint() if resume else None
         if state is not None:
-            fill_model(model, state)
+            self._take_over(state)
         self.optimizers = make_optimizers(model, settings.method)
         self._set_up()
         if state is not None:
@@ -81,9 +84,16 @@ class Run:
         assert self.directory is not None
         return load_state(self.directory, self._fingerprint(), self.fabric.device)
 
+    def _take_over(self, state: dict[str, Any]) -> None:
+        assert self.directory is not None
+        with naming(self.directory):
+            fill_model(self.model, state["model"])
+            require_standing(state, self.model, vars(self.at))
+
     def _go_on_from(self, state: dict[str, Any]) -> None:
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        assert self.directory is not None
+        with naming(self.directory):
+            fill_optimizers(self.optimizers, state["optimizers"])
         self.at, self.has_checkpoint = RunState(**state["standing"]), True
 
     def _set_up(self) -> None:
@@ -92,53 +102,50 @@ class Run:
         inside = tuple(f"{name}." for name, m in modules if isinstance(m, Posterior))
         buffers = [n for n, _ in self.objective.named_buffers()]
         never_broadcast(self.objective, [n for n in buffers if n.startswith(inside)])
-        self.step_module = self.fabric.setup_module(self._compiled())
-
-    def _compiled(self) -> Any:
-        """The loss as it is run: compiled or not.
-
-        On one GPU its kernels are replayed as a CUDA graph: launching them one by one takes the
-        host longer than running them takes a fast GPU.
-        """
-        wanted = self.compile
-        if isinstance(wanted, str):
-            return torch.compile(self.objective, backend=wanted)
-        if not wanted:
-            return self.objective
-        mode = "reduce-overhead" if self.replays_graphs else None
-        return torch.compile(self.objective, mode=mode)
+        self.step_module = self.fabric.setup_module(
+            compiled_loss(self.objective, self.compile, self.replays_graphs)
+        )
 
     def train(self, progress: bool) -> FitResult:
         """Runs from where it stands to the end."""
         begin = time.monotonic() - self.at.seconds
         shown = progress and self.fabric.is_global_zero
-        with deferred_interrupt(self.fabric.world_size == 1) as interrupted, TrainingBar(
-            self.settings.epochs, self.score, shown
-        ) as bar:  # fmt: skip
-            while self.at.epoch < self.settings.epochs:
-                if has_waited(self.at, self.settings.patience):
+        settings, several = self.settings, agrees(self.fabric)
+        with (
+            deferred_signals(several or self.fabric.world_size == 1) as asked,
+            TrainingBar(settings.epochs, self.score, shown) as bar,
+        ):
+            stop = StopRequest() if several else asked
+            while self.at.epoch < settings.epochs:
+                if has_waited(self.at, settings.patience):
                     break
-                self._run_epoch(bar, begin, interrupted)
-        finish_(self.model, self.settings, self.at)
+                self._run_epoch(bar, begin, asked, stop)
+        finish_(self.model, settings, self.at)
         self._require_finite_parameters()
         self.save()
         for parameter in self.model.parameters():
             parameter.grad = None
         at, peak = self.at, peak_memory(self.fabric.device)
+        if self.fabric.is_global_zero:
+            row = at.best_epoch or len(at.history)
+            warn_if_worthless(self.objective, self.batches, self.targets, at.history[:row])
         found = (self.model, at.history, at.seconds, peak, at.best_epoch)
         return FitResult(*found, self.settings.method)
 
-    def _run_epoch(self, bar: TrainingBar, begin: float, interrupted: threading.Event) -> None:
+    def _run_epoch(
+        self, bar: TrainingBar, begin: float, asked: StopRequest, stop: StopRequest
+    ) -> None:
         started, seen = time.monotonic(), 0
-        for number, x, y in self.batches.epoch(self.at.epoch, skip=self.at.batch):
+        batches = self.batches.epoch(self.at.epoch, skip=self.at.batch)
+        for number, x, y in fetched_together(self.fabric, batches, asked, stop):
             self._step(number, x, y)
             self.at.batch, seen = number + 1, seen + len(y)
             self.at.seconds = time.monotonic() - begin
             if bar.is_due():
                 row = self._averages(seen / (time.monotonic() - started))
                 bar.show(self.at.epoch, number + 1, self._batches_per_epoch(), row)
-            if interrupted.is_set():
-                self._stop_for_interrupt()
+            if stop:
+                self._stop(stop)
             if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                 self.save()
         self._check(everything=True)
@@ -146,8 +153,8 @@ class Run:
         settle_noise_(self.fabric, self.model, self.settings, self.batches, self.at.epoch)
         row = self._close_epoch(seen / (time.monotonic() - started))
         bar.close_epoch(self.at.epoch - 1, row)
-        if interrupted.is_set():
-            self._stop_for_interrupt()
+        if stop:
+            self._stop(stop)
 
     def _step(self, number: int, x: Inputs, y: Tensor) -> None:
         """One optimiser step on one batch."""
@@ -158,13 +165,7 @@ class Run:
         weight = torch.full((), self.at.beta / size, device=y.device)
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        with explained_failure(x):
-            loss, numbers = self.step_module(x, y, weight)
-        if self.at.step == 0:
-            update_description(self.model, input_dims=num_dims(x))
-        self.at.step += 1
-        self.watch.add(self.at.step, loss, x, y)
-        self._check(everything=False)
+        loss, numbers = self._loss(x, y, weight)
         self.fabric.backward(loss)
         if method.clip_norm is not None:
             means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
@@ -175,9 +176,26 @@ class Run:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.at.add(numbers, len(y))
+        self.targets.add(self.at.epoch, y)
         if follows_doubt(method):
             self.at.add_labels(y)
         self._let_method_act(progress, x, y)
+
+    def _loss(self, x: Inputs, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and its parts; what is wrong with them here ends every process."""
+        fault: Exception | None = None
+        try:
+            with explained_failure(x):
+                loss, numbers = self.step_module(x, y, weight)
+            if self.at.step == 0:
+                update_description(self.model, input_dims=num_dims(x))
+            self.at.step += 1
+            self.watch.add(self.at.step, loss, x, y)
+            self._check(everything=False)
+        except Exception as error:
+            fault = error
+        raise_together(self.fabric, fault)
+        return loss, numbers
 
     def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
         if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
@@ -210,44 +228,21 @@ class Run:
             return None
 
     def _check(self, everything: bool) -> None:
-        """Stops if a loss was not finite: of those known by now, or of every step so far."""
-        bad = self.watch.first_bad(everything)
-        if bad is None:
-            return
-        when = f"step {bad.step} (epoch {self.at.epoch + 1})"
-        fault = fault_in_batch(self.objective, bad.x, bad.y)
-        if fault is not None:
-            raise DataError(f"in the batch of {when}, {fault}. {self._last_good()}")
-        raise TrainingError(
-            f"the loss is not finite at {when}: {where_not_finite(self.objective, bad.x)}. "
-            f"{self._last_good()} The data is finite: lower the learning rate or set clip_norm"
-        )
-
-    def _last_good(self) -> str:
-        if self.directory is None or not self.has_checkpoint:
-            return "No checkpoint was written."
-        return f"The last good checkpoint is {self.directory / NAME}."
+        good = last_good(self.directory, self.has_checkpoint)
+        require_finite_losses(self.watch, self.objective, self.at.epoch, good, everything)
 
     def _require_finite_parameters(self) -> None:
-        """A gradient may break the parameters in a step whose loss was still finite."""
         self._check(everything=True)
-        for name, parameter in self.model.named_parameters():
-            if not parameter.isfinite().all():
-                raise TrainingError(
-                    f"parameter {name} is not finite after step {self.at.step}, though the loss "
-                    f"was: its gradient overflowed. {self._last_good()} Lower the learning rate or "
-                    "set clip_norm"
-                )
+        good = last_good(self.directory, self.has_checkpoint)
+        require_finite_parameters(self.model, self.at.step, good)
 
     def _averages(self, speed: float) -> dict[str, Any]:
-        """Means over the epoch so far, on this rank."""
+        """Means over the epoch so far, of all processes."""
         averages = self.at.averages(self.score)
         return averages | {"examples_per_second": speed * self.fabric.world_size}
 
     def _close_epoch(self, speed: float) -> dict[str, Any]:
         """Writes the epoch's row and moves on to the next."""
-        if self.fabric.world_size > 1:
-            torch.distributed.all_reduce(self.at.totals)
         row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
         row |= self._averages(speed)
         row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
@@ -255,8 +250,7 @@ class Run:
         if follows_doubt(self.settings.method):
             row["doubt"] = self.at.doubt
             self.at.follow_doubt(row, self.settings.dataset_size)
-        if self.val_loader is not None and self.fabric.is_global_zero:
-            row |= self._validation()
+        row |= self._validation()
         if self.settings.keep_best and self.settings.compares(self.at.epoch):
             compare_epoch(self.at, self.model, row.get("val_nll"))
             row["best_epoch"] = self.at.best_epoch
@@ -267,10 +261,18 @@ class Run:
         return row
 
     def _validation(self) -> dict[str, float]:
-        assert self.val_loader is not None
-        generator = torch.Generator().manual_seed(self.settings.seed)
-        record = evaluate(self.model, self.val_loader, num_samples=10, generator=generator)
-        return {f"val_{k}": v for k, v in record.to_dict().items() if isinstance(v, float)}
+        """What the first process measures; an error of it is everyone's."""
+        found, fault = dict[str, Any](), None
+        if self.val_loader is not None and self.fabric.is_global_zero:
+            generator = torch.Generator().manual_seed(self.settings.seed)
+            try:
+                record = evaluate(self.model, self.val_loader, num_samples=10, generator=generator)
+                found = record.to_dict()
+            except Exception as error:
+                fault = error
+        if self.val_loader is not None:
+            raise_together(self.fabric, fault)
+        return {f"val_{k}": v for k, v in found.items() if isinstance(v, float)}
 
     def _write_history(self) -> None:
         if self.directory is not None and self.fabric.is_global_zero:
@@ -290,10 +292,8 @@ class Run:
         shape = {"world_size": self.fabric.world_size, "batches": self._batches_per_epoch()}
         return self.settings.to_dict() | shape
 
-    def _stop_for_interrupt(self) -> None:
+    def _stop(self, stop: StopRequest) -> None:
         self.save()
-        where = "nothing was saved: no out= was given"
-        if self.directory is not None:
-            where = f"saved to {self.directory}, from which fit(..., resume=True) goes on"
-        print(f"\ninterrupted after step {self.at.step}; {where}", file=sys.stderr)
-        raise KeyboardInterrupt
+        if self.fabric.is_global_zero:
+            print(stop.message(self.at.step, self.directory), file=sys.stderr)
+        raise stop.exception()

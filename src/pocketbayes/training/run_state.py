@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import TrainingError
 from pocketbayes.layers import describe, update_description
-from pocketbayes.methods import Method, VariationalMethod, averaged
+from pocketbayes.methods import Method, VariationalMethod, gathered, summed
 from pocketbayes.training.checkpoints import load_checkpoint, save_checkpoint
 from pocketbayes.training.doubt import (
     add_labels,
@@ -36,8 +36,8 @@ class RunState:
             if beta follows doubt; see `doubt.py`.
         entropy, doubt: that of the labels of an example, over all processes, and what the last
             epoch left open of it.
-        totals: sums over the epoch of loss, nll, KL and score, each times the batch size, and of
-            that size.
+        totals: sums over the epoch and all processes of loss, nll, KL and score, each times the
+            batch size, and of that size.
         memory: what the method keeps from step to step.
         history: a row for each epoch.
         best_epoch, best_nll: of the least validation NLL so far, if the best epoch is to be kept.
@@ -70,22 +70,29 @@ class RunState:
         return cls(totals, memory=memory, doubt=known_doubt(method, describe(model).beta))
 
     def add(self, numbers: Tensor, count: int) -> None:
-        """Counts a batch: its loss, nll, KL and score."""
-        self.totals[:4] += numbers * count
-        self.totals[4] += count
+        """Counts a batch of each process: its loss, nll, KL and score.
+
+        All have the sums of all: the first one's checkpoint is everyone's.
+        """
+        mine = torch.full_like(self.totals, float(count))
+        mine[:4] = numbers.double() * count
+        self.totals += summed(mine)
 
     def add_labels(self, target: Tensor) -> None:
-        """Counts those of a batch, in the first epoch."""
-        if self.epoch == 0:
-            add_labels(self.labels, target)
-            self.labelled += len(target)
+        """Counts those of a batch of each process, in the first epoch."""
+        if self.epoch != 0:
+            return
+        mine = dict[int, int]()
+        add_labels(mine, target)
+        for labels, examples in gathered((mine, len(target))):
+            self.labelled += examples
+            for label, number in labels.items():
+                self.labels[label] = self.labels.get(label, 0) + number
 
     def follow_doubt(self, row: Mapping[str, float], size: int) -> None:
         """Moves on to the doubt that the epoch of this row leaves."""
         if self.entropy is None:
-            mine = self.totals.new_tensor([entropy_of(self.labels), self.labelled])
-            nats, examples = averaged(mine).tolist()
-            self.entropy = nats / max(examples, 1)
+            self.entropy = entropy_of(self.labels) / max(self.labelled, 1)
         self.doubt = doubt_left(row, size, self.entropy)
 
     def averages(self, score_name: str) -> dict[str, float]:
@@ -107,7 +114,10 @@ def save_state(
     state = {
         "settings": fingerprint,
         "model": model.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "optimizers": [
+            stored | {"kept": sorted(stored["state"], key=str)}
+            for stored in (optimizer.state_dict() for optimizer in optimizers)
+        ],
         "standing": vars(run_state) | {"totals": run_state.totals.clone()},
     }
     return save_checkpoint(directory, state)
@@ -124,11 +134,6 @@ def load_state(
 ) -> dict[str, Any]:
     """The checkpoint, if it is one of the same run."""
     state = load_checkpoint(directory, device)
-    if "standing" not in state:
-        raise TrainingError(
-            f"the checkpoint in {directory} was written by another version of this library; "
-            "start anew with resume=False"
-        )
     theirs = state["settings"]
     if "prior" in fingerprint:
         theirs = {"prior": "fixed"} | theirs  # before priors could be learned
@@ -140,14 +145,6 @@ def load_state(
                 "anew with resume=False"
             )
     return state
-
-
-def fill_model(model: nn.Module, state: dict[str, Any]) -> None:
-    """Gives the model the checkpoint's parameters; sparse posteriors take on their size."""
-    try:
-        model.load_state_dict(state["model"])
-    except RuntimeError as error:
-        raise TrainingError(f"the checkpoint is of another network: {error}") from error
 
 
 def note_training(model: nn.Module, method: Method, size: int, at: RunState) -> None:

@@ -1,0 +1,52 @@
+"""A model that is not finite is not saved."""
+
+import pytest
+import torch
+from torch import nn
+
+import pocketbayes as pb
+from pocketbayes.methods import METHODS
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def fitted(name):
+    own = {"density": 0.5} if name in ("rigl", "subspace") else {}
+    own = {"least_members": 1, "components": 4} if name == "sharing" else own
+    x = torch.randn(16, 3)
+    method = METHODS[name](**own)
+    quietly = {"epochs": 1, "progress": False, "device": "cpu"}
+    return pb.fit(pb.bayesianize_(network()), [(x, (x[:, 0] > 0).long())], method, **quietly).model
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"laplace", "mc-dropout", "rigl"}))
+def test_whatever_is_not_finite_is_named(tmp_path, name, value):
+    model = fitted(name)
+    tensors = {n: t for n, t in model.state_dict(keep_vars=True).items() if t.is_floating_point()}
+    assert len(tensors) > 6
+    for path, tensor in tensors.items():
+        if tensor.dim() == 0 or tensor.numel() == 0:
+            continue
+        place = (0,) * tensor.dim()
+        before = tensor[place].clone()
+        tensor.data[place] = value
+        with pytest.raises(pb.PocketBayesError, match="is not finite in") as error:
+            pb.save(model, tmp_path / "m.pocket")
+        words = path.split(".")
+        assert words[-1] in str(error.value), path
+        assert not any(tmp_path.iterdir())
+        tensor.data[place] = before
+    pb.save(model, tmp_path / "m.pocket")
+
+
+def test_a_mask_may_be_infinite_but_not_nan(tmp_path):
+    net = network()
+    net.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    model = pb.bayesianize_(net)
+    pb.save(model, tmp_path / "m.pocket")
+    net.mask[0] = torch.nan
+    with pytest.raises(pb.PocketBayesError, match="mask is not finite in 1 of 2 places"):
+        pb.save(model, tmp_path / "m.pocket")

@@ -1,0 +1,136 @@
+"""Run directories: hostile configs, how many processes, signals, one writer."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pocketbayes import cli
+from pocketbayes.commands import processes
+from pocketbayes.commands.yaml_files import YamlError, read_yaml
+from pocketbayes.training import only_writer
+
+TRAIN = ["train", "--data", "digits", "--model", "mlp", "--hidden", "8"]
+LAUGHS = "a: &a [x, x]\n" + "".join(
+    f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capfd):
+    """`pocketbayes WORDS` in a folder of its own: exit code and what it said."""
+
+    def run(*words):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pocketbayes", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return stopped.value.code or 0, capfd.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LAUGHS, "an alias"),
+        ("a: &x 1\nb: *x\n", "an alias"),
+        ("<<: &x {a: 1}\nb: *x\n", "an alias"),
+        ("epochs: 1\nepochs: 2\n", "given twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ("date: 2001-99-99\n", "month"),
+        ("number: " + "9" * 5000, "digits"),
+        ("!!python/object/apply:os.abort []", "could not determine a constructor"),
+        ("a: \x00", "special characters"),
+        ("#" * (1 << 21), "larger than"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_hostile_config_is_refused_wherever_it_is_read(tmp_path, call, text, words):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    begin = time.monotonic()
+    with pytest.raises(YamlError, match=words):
+        read_yaml(path)
+    assert time.monotonic() - begin < 20
+    code, said = call("train", "--resume", tmp_path)
+    assert (code, words in said) == (1, True)
+    code, said = call("train", "--config", path)
+    assert (code, words in said) == (2, True)
+
+
+@pytest.fixture
+def run(tmp_path, call):
+    assert call(*TRAIN, "--epochs", 1, "--out", "run", "--checkpoint-minutes", 0.5)[0] == 0
+    return tmp_path / "run"
+
+
+def test_a_run_from_elsewhere_does_not_choose_how_many_processes_start(run, call, monkeypatch):
+    started = []
+    monkeypatch.setattr(processes, "_outlived", lambda command: started.append(command) or 0)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("processes: 1", "processes: 64"))
+    code, said = call("train", "--resume", run)
+    assert code == 2
+    assert "say --processes 64" in said
+    code, said = call(*TRAIN, "--config", config, "--out", "new")
+    assert code == 2
+    assert "the config asks for 64 processes" in said
+    assert not started
+    assert call("train", "--resume", run, "--processes", "64")[0] == 0
+    assert "--nproc-per-node=64" in started[0]
+
+
+def test_the_time_between_checkpoints_is_an_option_that_may_change(run, call):
+    assert "checkpoint_minutes: 0.5" in (run / "config.yaml").read_text()
+    assert call("train", "--resume", run, "--checkpoint-minutes", 2)[0] == 0
+    code, said = call(*TRAIN, "--out", "other", "--checkpoint-minutes", 0)
+    assert code == 2
+    assert "--checkpoint-minutes must be" in said
+
+
+def test_two_commands_do_not_write_into_one_directory(tmp_path, call):
+    out = tmp_path / "run"
+    out.mkdir()
+    waiting = "import sys; from pathlib import Path; from pocketbayes.training import only_writer\n"
+    waiting += "with only_writer(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", waiting, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout.readline() == b"\n"
+        code, said = call(*TRAIN, "--epochs", 1, "--out", "run")
+        assert code == 1
+        assert f"process {other.pid} is writing into" in said
+    finally:
+        other.communicate()
+    assert call(*TRAIN, "--epochs", 1, "--out", "run")[0] == 0
+    with only_writer(out):
+        pass
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_sigterm_leaves_a_run_to_go_on_with(tmp_path, count):
+    words = [*TRAIN, "--epochs", "5000", "--out", "run", "--batch-size", "16"]
+    command = [sys.executable, "-m", "pocketbayes", *words, "--processes", str(count)]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 240
+        while not (tmp_path / "run" / "history.jsonl").exists():
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 143, said
+    assert "terminated after step" in said
+    assert "go on with: pocketbayes train --resume run" in said
+    assert (tmp_path / "run" / "checkpoint.pt").stat().st_size > 0

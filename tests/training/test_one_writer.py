@@ -1,0 +1,104 @@
+"""One directory, one writer; a dead one holds nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import pocketbayes as pb
+from pocketbayes.training.locking import only_writer
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from pocketbayes.training.locking import only_writer
+
+with only_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(300)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Another process that writes into the directory."""
+    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def fit(out):
+    net = pb.bayesianize_(nn.Linear(2, 2))
+    batches = [(torch.ones(4, 2), torch.arange(4) % 2)]
+    method = pb.DeepEnsemble(members=2)
+    return pb.fit(net, batches, method, epochs=1, out=out, progress=False, device="cpu")
+
+
+def test_a_second_run_is_refused_and_told_who_writes(writer, tmp_path):
+    with pytest.raises(pb.TrainingError, match=f"process {writer.pid} is writing into"):
+        fit(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock"}
+
+
+def test_a_dead_one_holds_nothing(writer, tmp_path):
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    fit(tmp_path)
+    fit(tmp_path)
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_child_that_loads_data_does_not_keep_it(tmp_path):
+    ready, begun = os.pipe()
+    with only_writer(tmp_path), only_writer(tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.write(begun, b"!")
+            signal.pause()
+            os._exit(0)
+    try:
+        assert os.read(ready, 1) == b"!"
+        with only_writer(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(begun)
+
+
+def test_another_thread_is_another_writer(tmp_path):
+    found = []
+
+    def enter():
+        try:
+            with only_writer(tmp_path):
+                pass
+        except pb.TrainingError as error:
+            found.append(str(error))
+
+    with only_writer(tmp_path):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert f"process {os.getpid()} is writing" in found[0]
+
+
+def test_a_system_without_locks_says_so(tmp_path, monkeypatch):
+    import fcntl
+
+    def refuse(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.warns(UserWarning, match="cannot be locked"), only_writer(tmp_path):
+        pass
