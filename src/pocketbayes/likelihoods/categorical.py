@@ -43,7 +43,8 @@ class Categorical(Likelihood):
     def constant(self, output: Tensor, target: Tensor) -> Tensor:
         """The log of each class's frequency."""
         if are_probabilities(output, target):
-            shares = target.float().transpose(0, 1).flatten(1).mean(1).clamp_min(1e-6)
+            sums = target.float().transpose(0, 1).flatten(1).sum(1)
+            shares = (sums / sums.sum().clamp_min(1e-6)).clamp_min(1e-6)
             return shares.log().view(1, -1, *(1 for _ in output.shape[2:]))
         labels = target[(target >= 0) & (target < output.shape[1])].long()
         counts = torch.bincount(labels.flatten(), minlength=output.shape[1]).clamp_min(1e-6)
@@ -52,7 +53,7 @@ class Categorical(Likelihood):
     def num_targets(self, target: Tensor) -> int:
         """Without those of -100."""
         if target.is_floating_point():
-            return max(1, target.numel() // target.shape[1])
+            return max(1, int((target.sum(1) > 0).sum()))
         return max(1, int((target != MASKED).sum()))
 
     def complaint(self, output: Tensor, target: Tensor) -> str | None:
@@ -66,8 +67,10 @@ def _nll_of_probabilities(logits: Tensor, target: Tensor) -> tuple[Tensor, Tenso
     """-sum_c p_c log softmax(logits)_c per example, and how often the likeliest classes agree."""
     shares = target.to(logits.dtype)
     loss = -(shares * logits.log_softmax(1)).sum() / len(logits)
-    agree = (logits.argmax(1) == shares.argmax(1)).to(loss.dtype).mean()
-    return torch.where(are_distributions(target).all(), loss, math.nan), agree
+    counts = shares.sum(1) > 0
+    agree = ((logits.argmax(1) == shares.argmax(1)) & counts).to(loss.dtype).sum()
+    valid = are_distributions(target).all()
+    return torch.where(valid, loss, math.nan), agree / counts.sum().clamp_min(1)
 
 
 def _is_class(labels: Tensor, logits: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ def are_probabilities(output: Tensor, target: Tensor) -> bool:
 
 
 def are_distributions(target: Tensor) -> Tensor:
-    """For each position of (batch, classes, ...) whether it is none negative and they sum to 1."""
-    return (target >= 0).all(1) & ((target.float().sum(1) - 1).abs() <= _ROUNDING)
+    """For each position of (batch, classes, ...) whether they sum to 1, or all are 0: no label."""
+    total = target.float().sum(1)
+    return (target >= 0).all(1) & (((total - 1).abs() <= _ROUNDING) | (total == 0))
 
 
 def wrong_probabilities(target: Tensor) -> str | None:

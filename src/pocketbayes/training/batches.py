@@ -22,6 +22,22 @@ from pocketbayes.prediction import unpack
 _END = object()
 
 
+class LoaderAround:
+    """A loader that changes the batches of another: its examples and their order are that one's."""
+
+    loader: Iterable[Any]
+
+    def around(self, loader: Iterable[Any]) -> "LoaderAround":
+        """The same change to another loader's batches."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+
 def dataset_size_of(loader: object, given: int | None) -> int:
     """The number of examples the loader goes through in an epoch: N of the KL's scale."""
     if isinstance(loader, Iterator):
@@ -30,6 +46,8 @@ def dataset_size_of(loader: object, given: int | None) -> int:
         )
     if given is not None:
         return require_count(given, "dataset_size")
+    if isinstance(loader, LoaderAround):
+        return dataset_size_of(loader.loader, None)
     for holder in (loader, getattr(loader, "batch_sampler", None)):
         sampler = getattr(holder, "sampler", None)
         if isinstance(sampler, SubsetRandomSampler):
@@ -115,6 +133,8 @@ def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int)
     not persist from epoch to epoch: their generators would remember the past. A loader that is
     no DataLoader may give each rank its share by a method `for_rank(rank, world_size)`.
     """
+    if isinstance(loader, LoaderAround):
+        return loader.around(ordered_loader(loader.loader, seed, rank, world_size))
     sampler = getattr(loader, "sampler", None)
     if isinstance(sampler, DistributedSampler):
         return loader

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_number
 from pocketbayes.layers import Inputs, first_parameter, has_posteriors, moved, require_module
-from pocketbayes.likelihoods import likelihood_of, require_labels
+from pocketbayes.likelihoods import MASKED, likelihood_of, require_labels
 from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
-from pocketbayes.training.batches import ordered_loader
+from pocketbayes.training.batches import LoaderAround
 
 
 def with_teacher(loader: Iterable[Any], teacher: nn.Module, share: float = 0.9) -> "TaughtLoader":
     """A loader whose labels are mixed with what a trained model says of the same inputs.
 
-    Targets are (1 - share) one_hot(label) + share softmax(teacher(x)). The teacher, which is not
-    changed, is drawn once for each batch, after augmentation: on average over draws, the loss is
-    that of its averaged probabilities.
+    Targets are (1 - share) one_hot(label) + share softmax(teacher(x)), and 0 where there is no
+    label. The teacher, which is not changed, is drawn once for each batch, after augmentation: on
+    average over draws, the loss is that of its averaged probabilities.
 
     Args:
         loader: training data with class labels, as `fit` takes it.
@@ -39,19 +39,19 @@ def with_teacher(loader: Iterable[Any], teacher: nn.Module, share: float = 0.9) 
     return TaughtLoader(loader, teacher, share)
 
 
-class TaughtLoader:
+class TaughtLoader(LoaderAround):
     """What `with_teacher` returns."""
 
     def __init__(self, loader: Iterable[Any], teacher: nn.Module, share: float) -> None:
         self.loader, self.teacher, self.share = loader, teacher, share
-        self.dataset = getattr(loader, "dataset", loader)
+        if hasattr(loader, "dataset"):
+            self.dataset = loader.dataset
         self.sampler = getattr(loader, "sampler", None)  # by these two, `fit` sets the order
         self.generator = getattr(loader, "generator", None)
 
-    def for_rank(self, rank: int, world_size: int) -> Self:
-        """The share of one of several processes."""
-        mine = ordered_loader(self.loader, 0, rank, world_size)
-        return type(self)(mine, self.teacher, self.share)
+    def around(self, loader: Iterable[Any]) -> Self:
+        """The same lessons about another loader's inputs."""
+        return type(self)(loader, self.teacher, self.share)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -71,5 +71,6 @@ class TaughtLoader:
 
     def _mixed(self, said: Tensor, labels: Tensor) -> Tensor:
         require_labels(said, labels)
-        known = F.one_hot(labels.long(), said.shape[1]).movedim(-1, 1)
-        return torch.lerp(known.to(said.dtype), said, self.share)
+        known = F.one_hot(labels.long().clamp(0), said.shape[1]).movedim(-1, 1)
+        mixed = torch.lerp(known.to(said.dtype), said, self.share)
+        return mixed.where((labels != MASKED)[:, None], 0)
