@@ -1,6 +1,7 @@
 """`compress`: files that fit, the front, the head; what it leaves alone, what it refuses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -130,6 +131,30 @@ def test_multiplications_are_kept_to(model, digits):
     small = compressed(model, digits, max_multiplications=900)
     assert small.chosen.multiplications <= 900
     assert pb.multiplications(small.model, next(iter(digits[1]))[0][:1]).sparse <= 900
+
+
+@pytest.mark.parametrize("size", [3000, 100_000])
+def test_limits_of_bytes_and_multiplications_are_kept_together(model, digits, size):
+    small = compressed(model, digits, max_multiplications=900, target_bytes=size, epochs=2)
+    assert small.chosen.multiplications <= 900
+    assert small.bytes <= size
+
+
+def test_a_head_keeps_to_the_limits_too(digits, monkeypatch):
+    made = network(nn.Linear(64, 150), nn.ReLU(), nn.Linear(150, 10))
+    pb.fit(made, digits[0], epochs=10, progress=False)
+    measured = chain.Chain.measured
+
+    def worse_by_one_pass(self, model):
+        found = measured(self, model)
+        is_head = found.estimator == "one_pass"
+        return replace(found, accuracy=found.accuracy - 0.01) if is_head else found
+
+    monkeypatch.setattr(chain.Chain, "measured", worse_by_one_pass)
+    options = {"target_bytes": 10**6, "one_pass": True, "epochs": 0}
+    assert compressed(made, digits, **options, max_drop=0.02).one_pass is not None
+    before = compressed(made, digits, **options, max_drop=0.0)
+    assert before.one_pass is None
 
 
 def test_a_head_is_part_of_the_file_and_of_its_limit(digits):

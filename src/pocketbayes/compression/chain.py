@@ -26,7 +26,7 @@ from pocketbayes.compression.traits import (
     tuning_of,
 )
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, named_posteriors
+from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, moved, named_posteriors
 from pocketbayes.methods import Method, Sharing
 from pocketbayes.prediction import Record, evaluate, predict
 from pocketbayes.training import fit, refresh_noise_, refresh_norms_, with_teacher
@@ -134,8 +134,13 @@ class Chain:
 
     def costed(self, rung: Rung) -> Rung:
         """The same with what a pass costs."""
-        cost = multiplications(rung.model, self.example).sparse
-        return replace(rung, multiplications=cost, milliseconds=_seconds(rung, self.example) * 1e3)
+        example = self._example_for(rung.model)
+        cost = multiplications(rung.model, example).sparse
+        return replace(rung, multiplications=cost, milliseconds=_seconds(rung, example) * 1e3)
+
+    def _example_for(self, model: nn.Module) -> Inputs:
+        """Where the model is: training may have moved it."""
+        return moved(self.example, first_parameter(model).device)
 
     def candidate(self, rung: Rung, tolerance: float) -> Candidate:
         """The network as its file of this tolerance gives it back."""
@@ -181,7 +186,7 @@ class Chain:
 
     def sparser(self, rung: Rung, density: float, most: int | None = None) -> Rung:
         """The network with fewer weights, trained on; `most`: multiplications."""
-        model = pruned(rung.model, density, most, self.example)
+        model = pruned(rung.model, density, most, self._example_for(rung.model))
         done = Rung(model, density_of(model), (f"pruned to {100 * density:.3g}%",))
         return self.costed(self._tuned(done))
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -37,6 +37,16 @@ from pocketbayes.prediction import float_dtype, unpack
 _MOST_RUNGS = 12
 _FAR = 0.3  # nats that training on may still mend
 Say = Callable[[str], None]
+
+
+class Kept(NamedTuple):
+    """Of a network stored finely: does one of its files keep to all limits, and to the bytes."""
+
+    is_within: bool
+    is_small: bool
+
+
+Add = Callable[[Rung], Kept]
 
 
 def compress(
@@ -121,36 +131,43 @@ def compress(
 def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
     """All candidates, the best, and that with its head; again without one if that did not fit."""
     begin = chain.begun()
-    before = chain.candidate(begin, TOLERANCES[0])
+    before, front = chain.candidate(begin, TOLERANCES[0]), list[Candidate]()
     try:
-        front = _front(chain, begin, before, limits, say)
+        _add_candidates(chain, begin, before, limits, say, front)
     except UnreachableError:
-        if not chain.head_bytes:
+        if not (front or chain.head_bytes):
             raise
-        front = []
-    number = best_of([c.quality() for c in front], before.quality(), limits)
-    if number is None and chain.head_bytes:
-        say("with a one-pass head nothing fits: again without one")
-        return _compressed(replace(chain, head_bytes=0), limits, say)
-    if number is None:
-        raise unreachable(limits, min((c.quality() for c in front), key=lambda q: q.bytes))
-    headed = _headed(chain, front[number], limits, say)
-    if headed is not None:
-        return _found(chain, before, front, front[number], headed)
+    chosen = _best(front, before, limits)
+    if chosen is not None:
+        headed = _headed(chain, chosen, before, limits, say)
+        if headed is not None:
+            return _found(chain, before, front, chosen, headed)
+    elif chain.head_bytes:
+        say("with a one-pass head nothing fits")
     front = [replace(c, reserve=0) for c in front]  # a larger one may fit without a head
+    chosen = _best(front, before, limits)
+    if chosen is not None:
+        return _found(chain, before, front, chosen, None)
+    if chain.head_bytes and limits.bytes is not None:
+        return _compressed(replace(chain, head_bytes=0), limits, say)
+    raise unreachable(limits, min((c.quality() for c in front), key=lambda q: q.bytes))
+
+
+def _best(front: list[Candidate], before: Candidate, limits: Limits) -> Candidate | None:
     number = best_of([c.quality() for c in front], before.quality(), limits)
-    assert number is not None
-    return _found(chain, before, front, front[number], None)
+    return None if number is None else front[number]
 
 
-def _headed(chain: Chain, chosen: Candidate, limits: Limits, say: Say) -> Candidate | None:
+def _headed(
+    chain: Chain, chosen: Candidate, before: Candidate, limits: Limits, say: Say
+) -> Candidate | None:
     """The chosen network with a head, where that is worth its bytes."""
     if not chain.head_bytes:
         return None
     if limits.bytes is None and is_too_much(chain.head_bytes, chosen.quality().bytes):
         say(f"the one-pass head is left out: {chain.head_bytes:,} bytes beside {chosen.bytes:,}")
         return None
-    found = with_head(chain, chosen, limits.bytes)
+    found = with_head(chain, chosen, before, limits)
     if found is None:
         say("the one-pass head is left out: by draws the model is better, or only so it fits")
     else:
@@ -167,14 +184,13 @@ def _found(
     return Compression(stored, before, front, chosen, headed, made.path.read_bytes())
 
 
-def _front(
-    chain: Chain, begin: Rung, before: Candidate, limits: Limits, say: Say
-) -> list[Candidate]:
+def _add_candidates(
+    chain: Chain, begin: Rung, before: Candidate, limits: Limits, say: Say, found: list[Candidate]
+) -> None:
     """Candidates: of the model as it is, of sparser ones, and of one with a codebook."""
-    found = list[Candidate]()
 
-    def add(rung: Rung) -> bool:
-        """Stores the network at all tolerances; whether one that keeps it well is within limits."""
+    def add(rung: Rung) -> Kept:
+        """Stores the network at all tolerances; what comes of those that keep it well."""
         made = [before] if rung is begin else []
         made += [chain.candidate(rung, t) for t in tolerances_of(rung.model) if t not in
                  [c.tolerance for c in made]]  # fmt: skip
@@ -182,21 +198,19 @@ def _front(
         for candidate in made:
             say(line_of(candidate))
         kept = [c.quality() for c in made if c.tolerance <= COARSE]
-        return any(is_within(quality, before.quality(), limits) for quality in kept)
+        is_small = any(quality.bytes <= (limits.bytes or quality.bytes) for quality in kept)
+        return Kept(any(is_within(quality, before.quality(), limits) for quality in kept), is_small)
 
-    is_there = add(begin)
+    is_there = add(begin).is_within
     if limits.bytes is None and limits.multiplications is None:
         _down_to_quality(chain, begin, add)
     elif not is_there:
         last = _down_to_limits(chain, begin, limits, add)
         if limits.bytes and chain.settings.components and can_share(chain.model):
             _share(chain, last, limits.bytes, found, add)
-    return found
 
 
-def _share(
-    chain: Chain, rung: Rung, target: int, found: list[Candidate], add: Callable[[Rung], bool]
-) -> None:
+def _share(chain: Chain, rung: Rung, target: int, found: list[Candidate], add: Add) -> None:
     """The network with one codebook, trained on if it is not far behind the others."""
     fineness, least = chain.fineness_for(rung, target), min(c.record.nll for c in found)
     if fineness is None:
@@ -206,38 +220,38 @@ def _share(
         add(chain.shared(rung, fineness, chain.epochs()))
 
 
-def _down_to_quality(chain: Chain, begin: Rung, add: Callable[[Rung], bool]) -> None:
+def _down_to_quality(chain: Chain, begin: Rung, add: Add) -> None:
     """Halves the density until the quality is lost, and tries once in between."""
     good = begin
     for _ in range(_MOST_RUNGS):
         rung = chain.sparser(good, good.density / 2)
-        if not add(rung):
+        if not add(rung).is_within:
             add(chain.sparser(good, good.density / 2**0.5))
             return
         good = rung
 
 
-def _down_to_limits(chain: Chain, begin: Rung, limits: Limits, add: Callable[[Rung], bool]) -> Rung:
+def _down_to_limits(chain: Chain, begin: Rung, limits: Limits, add: Add) -> Rung:
     """Prunes step by step to what fits; returns the network before the last step."""
     end, cost = begin.density, begin.multiplications or 0
+    most = min(limits.multiplications or cost, cost)
     if limits.bytes is not None:
         end = chain.density_for(begin, limits.bytes)
-    most = min(limits.multiplications or cost, cost)
-    if limits.bytes is None:
-        end *= most / cost
+    if most < cost:
+        end = min(end, begin.density * most / cost)  # so few weights can be had for that
     path = path_between(begin.density, end) if chain.epochs() else [end]
     rung = last = begin
     for number, density in enumerate(path, 1):
         bound = round(cost * (most / cost) ** (number / len(path))) if most < cost else None
         last, rung = rung, chain.sparser(rung, density, bound)
-        fits = add(rung)
+        kept = add(rung)
     for _ in range(3):  # training moved its bytes
-        if fits or limits.bytes is None:
+        if kept.is_small or limits.bytes is None:
             break
         density = min(chain.density_for(rung, limits.bytes), 0.95 * rung.density)
         rung = chain.sparser(rung, density, bound)
-        fits = add(rung)
-    if chain.epochs() and fits:
+        kept = add(rung)
+    if chain.epochs() and kept.is_within:
         add(chain.sparser(rung, rung.density * 2**-0.5, bound))  # stored finer, it may be better
     return last
 

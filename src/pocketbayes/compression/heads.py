@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pocketbayes.codec import as_stored
 from pocketbayes.compression.chain import Candidate, Chain
+from pocketbayes.compression.choosing import Limits, is_within
 from pocketbayes.compression.traits import COARSE, FINE
 from pocketbayes.distillation import distill_
 from pocketbayes.errors import PocketBayesError
@@ -41,7 +42,9 @@ def is_too_much(head: int, file: int) -> bool:
     return head > _MOST * file
 
 
-def with_head(chain: Chain, chosen: Candidate, target: int | None) -> Candidate | None:
+def with_head(
+    chain: Chain, chosen: Candidate, before: Candidate, limits: Limits
+) -> Candidate | None:
     """The chosen network with a head that was taught by its own draws, if that fits and is good."""
     model = chosen.model().to(first_parameter(chain.model).device)
     model = distill_(
@@ -50,10 +53,9 @@ def with_head(chain: Chain, chosen: Candidate, target: int | None) -> Candidate 
     path = chosen.path.with_name("one_pass.pocket")
     found, size = as_stored(model, path=path, tolerance=chosen.tolerance)
     record = chain.measured(found)
-    is_worse = not record.nll <= chosen.record.nll + _WORSE
-    if is_worse or (target is not None and size > target):
-        return None
-    return replace(
+    headed = replace(
         chosen, what=f"{chosen.what}, by one pass", bytes=size, record=record, path=path,
         rung=replace(chosen.rung, model=model), reserve=0,
     )  # fmt: skip
+    is_good = record.nll <= chosen.record.nll + _WORSE
+    return headed if is_good and is_within(headed.quality(), before.quality(), limits) else None
