@@ -154,8 +154,9 @@ def test_without_a_size_the_smallest_that_loses_little(run, compressed, tmp_path
     report = json.loads(compressed(run, *words, "--out", tmp_path / "new").stdout)
     assert report["target_bytes"] is None
     least = report["before"]["accuracy"] - 0.05
-    good = [c["bytes"] for c in report["candidates"] if c["accuracy"] >= least]
-    assert report["after"]["bytes"] == min(good)
+    most = report["before"]["nll"] + 0.2
+    good = [c for c in report["candidates"] if c["accuracy"] >= least and c["nll"] <= most]
+    assert report["after"]["bytes"] <= 1.02 * min(c["bytes"] for c in good)
     assert "after_one_pass" not in report
 
 

@@ -369,7 +369,7 @@ def test_room_is_left_for_any_head_of_the_same_network(folder, tmp_path):
     data = [(part, torch.arange(32) % 10) for part in x.split(32)]
     settings = chain.Settings(None, 0, None, 2, 0, "categorical", {})
     begun = chain.Chain(model, model, data, data, x[:1], tmp_path, settings)
-    room = heads.head_bytes_for(begun, 10**6)
+    room = heads.head_bytes_for(begun)
     found = []
     for seed, density in enumerate((1, 0.5, 0.1, 0.02)):
         other = copy.deepcopy(model)

@@ -67,8 +67,12 @@ def test_the_best_of_the_front_is_chosen_and_shown(small):
     assert small.chosen.record.nll < small.before.record.nll + 0.15
     assert [row["chosen"] for row in small.rows()].count(True) == 1
     lines = str(small).splitlines()
-    assert len(lines) == 1 + len(small.front)
     assert sum(line.startswith("> ") for line in lines) == 1
+    assert sum("before: " in line for line in lines) == 1
+    best = min(small.front, key=lambda c: c.record.nll)
+    assert f"{best.bytes:,}" in str(small)
+    shown = [c for c in small.front if f" {c.bytes:,} " in str(small)]
+    assert 2 < len(shown) < len(small.front)  # what others beat in everything is left out
     sizes = [row["bytes"] for row in small.rows()]
     assert sizes == sorted(sizes)
     dense = 64 * 64 + 64 * 10
@@ -90,6 +94,42 @@ def test_the_given_model_and_the_generators_stay_as_they_were(model, digits):
 def test_the_same_seed_gives_the_same_bytes(model, digits):
     first, again = (compressed(model, digits, target_bytes=2600, epochs=2) for _ in "ab")
     assert first.file == again.file
+
+
+def test_what_was_given_is_what_is_compared_with(digits):
+    """Inclusion variables go with the first pruning, and not before."""
+    made = network(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    pb.fit(made, digits[0], pb.SpikeSlab(), epochs=20, progress=False)
+    small = compressed(made, digits, max_drop=0.02, epochs=20)
+    generator = torch.Generator().manual_seed(0)
+    given = pb.evaluate(made, digits[1], 5, generator=generator)
+    assert small.before.density == 1
+    assert small.before.record.nll == pytest.approx(given.nll, abs=0.02)
+    assert small.chosen.record.accuracy >= given.accuracy - 0.03
+
+
+def test_files_of_own_networks_run_without_torch(digits, tmp_path):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.layer(x.flatten(1)).relu()
+
+    torch.manual_seed(0)
+    made = pb.bayesianize_(Own())
+    pb.fit(made, digits[0], epochs=2, progress=False)
+    small = compressed(made, digits, target_bytes=10**5)
+    assert small.save(tmp_path / "m.pocket") == small.bytes
+    assert pb.inspect(tmp_path / "m.pocket").program is not None
+
+
+def test_an_ensemble_is_said_not_to_be_trained(digits, capfd):
+    made = network(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    result = pb.fit(made, digits[0], pb.DeepEnsemble(members=2), epochs=2, progress=False)
+    compressed(result.model, digits, target_bytes=10**5, progress=True)
+    assert "not trained on" in capfd.readouterr().err
 
 
 def test_training_on_pays(model, digits, small):
@@ -176,6 +216,11 @@ def test_a_head_that_would_fill_the_file_is_left_out(model, digits, capfd):
     assert "the one-pass head is left out" in capfd.readouterr().err
 
 
+def test_a_loss_of_all_accuracy_is_no_limit(model, digits):
+    with pytest.raises(pb.PocketBayesError, match="one point"):
+        compressed(model, digits, max_drop=1.5)
+
+
 def test_an_unreachable_size_names_the_smallest_file(model, digits):
     with pytest.raises(pb.PocketBayesError, match=r"300 bytes.*smallest file was [0-9,]+"):
         compressed(model, digits, target_bytes=300)
@@ -202,7 +247,7 @@ def test_other_kinds_of_models(kind, digits):
     method = {"plain": pb.Deterministic(), "ensemble": pb.DeepEnsemble(members=2),
               "dropout": pb.MCDropout(), "spike-and-slab": pb.SpikeSlab()}[kind]  # fmt: skip
     made = pb.fit(network(*layers), digits[0], method, epochs=4, progress=False).model
-    size = compressed(made, digits, max_drop=1.0, epochs=0).before.bytes
+    size = compressed(made, digits, max_drop=0.99, epochs=0).before.bytes
     target = round(0.9 * size)
     small = compressed(made, digits, target_bytes=target, epochs=1, one_pass=True)
     assert small.bytes <= target

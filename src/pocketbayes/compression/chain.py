@@ -14,18 +14,16 @@ from torch import nn
 from pocketbayes.codec import as_stored
 from pocketbayes.compression.choosing import Quality, best_fitting, searched
 from pocketbayes.compression.counting import multiplications
-from pocketbayes.compression.pruning import prune_
 from pocketbayes.compression.traits import (
     COARSE,
     FINE,
     density_of,
-    has_inclusion_variables,
     is_random,
     pruned,
     sharing_method,
     tuning_of,
 )
-from pocketbayes.errors import PocketBayesError
+from pocketbayes.errors import PocketBayesError, ProgramError
 from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, moved, named_posteriors
 from pocketbayes.methods import Method, Sharing
 from pocketbayes.prediction import Record, evaluate, predict
@@ -36,6 +34,7 @@ _COARSEST_SHARING, _FINEST_SHARING = -math.log(1e6), -math.log(1e-5)
 _EPOCHS, _LEAST_STEPS, _PART = 40, 500, 4  # of a training of unknown length; a quarter is enough
 _SPARE = 0.98
 _SECONDS = 0.2  # for the time of a pass
+_MOST_BYTES, _MOST_SHARE = 2048, 0.01  # of a file, that the program of its network may take
 
 
 class UnreachableError(PocketBayesError):
@@ -114,7 +113,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Chain:
-    """A model, its data, and a folder for files; `head_bytes` are left in each for a head."""
+    """A model, its data, and a folder for files; `head_bytes` are left in each for a head.
+
+    With `with_program` files carry their network, for readers without torch.
+    """
 
     model: nn.Module
     teacher: nn.Module | None
@@ -124,13 +126,11 @@ class Chain:
     folder: Path
     settings: Settings
     head_bytes: int = 0
+    with_program: bool = False
 
     def begun(self) -> Rung:
-        """The model as it is, without inclusion variables."""
-        model = copy.deepcopy(self.model)
-        if has_inclusion_variables(model):
-            prune_(model)
-        return self.costed(Rung(model, density_of(model)))
+        """The model as it is."""
+        return self.costed(Rung(copy.deepcopy(self.model), density_of(self.model)))
 
     def costed(self, rung: Rung) -> Rung:
         """The same with what a pass costs."""
@@ -145,7 +145,7 @@ class Chain:
     def candidate(self, rung: Rung, tolerance: float) -> Candidate:
         """The network as its file of this tolerance gives it back."""
         path = self.folder / f"{len(list(self.folder.iterdir()))}.pocket"
-        model, size = as_stored(rung.model, path=path, tolerance=tolerance)
+        model, size = self.stored(rung.model, tolerance, path)
         words = rung.words + ((f"stored to {tolerance:g} nats",) if is_random(model) else ())
         return Candidate(
             ", ".join(words) or "as it is", size, self.measured(model), rung.density, tolerance,
@@ -163,7 +163,23 @@ class Chain:
 
     def size_of(self, model: nn.Module, tolerance: float) -> int:
         """Bytes of its file."""
-        return as_stored(model, tolerance=tolerance)[1] + self.head_bytes
+        return self.stored(model, tolerance)[1] + self.head_bytes
+
+    def stored(
+        self, model: nn.Module, tolerance: float, path: Path | None = None
+    ) -> tuple[nn.Module, int]:
+        """What its file gives back, and the bytes; with its network as a program, if it has one."""
+        example = self._example_for(model) if self.with_program else None
+        return as_stored(model, path=path, tolerance=tolerance, example=example)
+
+    def can_carry_program(self) -> bool:
+        """Whether files can hold the network itself, for readers without torch, at little cost."""
+        try:
+            size = self.stored(self.model, COARSE)[1]
+        except ProgramError:
+            return False
+        plain = as_stored(self.model, tolerance=COARSE)[1]
+        return size - plain <= max(_MOST_BYTES, _MOST_SHARE * plain)
 
     def density_for(self, rung: Rung, target: int) -> float:
         """The density at which the pruned network, stored coarsely, just fits.

@@ -40,6 +40,13 @@ class Limits:
         nothing = size is None and multiplications is None and drop is None
         return cls(size, multiplications, DEFAULT_DROP if nothing else drop)
 
+    def require_sensible(self, likelihood: str) -> None:
+        """A loss of accuracy is a share below 1."""
+        if self.drop is not None and self.drop >= 1 and likelihood in ("categorical", "bernoulli"):
+            raise PocketBayesError(
+                f"max_drop={self.drop:g} would allow any accuracy: 0.01 is one point of 100"
+            )
+
 
 class Quality(NamedTuple):
     """Of a candidate: `score` is the accuracy or, of values, the RMSE, negated."""

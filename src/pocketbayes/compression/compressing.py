@@ -18,11 +18,12 @@ from pocketbayes.compression.choosing import (
     path_between,
     unreachable,
 )
-from pocketbayes.compression.heads import head_bytes_for, is_too_much, with_head
+from pocketbayes.compression.heads import head_bytes_for, is_affordable, is_too_much, with_head
 from pocketbayes.compression.outcome import Compression, line_of
 from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share, tolerances_of
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.layers import (
+    Ensemble,
     Inputs,
     describe,
     first_parameter,
@@ -109,9 +110,10 @@ def compress(
         >>> print(small)
         >>> small.save("small.pocket")
     """
-    limits = Limits.checked(target_bytes, max_multiplications, max_drop)
     _require_options(model, epochs, components, num_samples, seed)
     known = likelihood or describe(model).likelihood or "categorical"
+    limits = Limits.checked(target_bytes, max_multiplications, max_drop)
+    limits.require_sensible(known)
     fit_options = {"progress": progress and sys.stderr.isatty()} | fit_options
     settings = Settings(method, epochs, components, num_samples, seed, known, fit_options)
     with tempfile.TemporaryDirectory() as folder:
@@ -122,10 +124,23 @@ def compress(
             plain, teacher, train_loader, batches,
             _example(model, batches), Path(folder), settings,
         )  # fmt: skip
-        reserve, say = head_bytes_for(chain, limits.bytes) if one_pass else 0, _teller(progress)
-        if one_pass and not reserve:
-            say("without a one-pass head: the model can have none, or its bytes are needed")
+        say = _teller(progress)
+        chain = replace(chain, with_program=replace(chain, with_program=True).can_carry_program())
+        reserve = _head_bytes(chain, limits, say) if one_pass else 0
+        if isinstance(model, Ensemble):
+            say("an ensemble is pruned and stored coarsely, not trained on")
         return _compressed(replace(chain, head_bytes=reserve), limits, say)
+
+
+def _head_bytes(chain: Chain, limits: Limits, say: Say) -> int:
+    """Bytes to leave for a head; 0: there will be none, for the reason that is said."""
+    taken = head_bytes_for(chain)
+    if not taken:
+        say("without a one-pass head: this model can have none")
+    elif not is_affordable(chain, taken, limits.bytes):
+        say(f"without a one-pass head: it would take {taken:,} bytes from the weights")
+        return 0
+    return taken
 
 
 def _compressed(chain: Chain, limits: Limits, say: Say) -> Compression:
@@ -201,10 +216,10 @@ def _add_candidates(
         is_small = any(quality.bytes <= (limits.bytes or quality.bytes) for quality in kept)
         return Kept(any(is_within(quality, before.quality(), limits) for quality in kept), is_small)
 
-    is_there = add(begin).is_within
+    add(begin)
     if limits.bytes is None and limits.multiplications is None:
         _down_to_quality(chain, begin, add)
-    elif not is_there:
+    elif not is_within(before.quality(), before.quality(), limits):
         last = _down_to_limits(chain, begin, limits, add)
         if limits.bytes and chain.settings.components and can_share(chain.model):
             _share(chain, last, limits.bytes, found, add)
@@ -236,7 +251,7 @@ def _down_to_limits(chain: Chain, begin: Rung, limits: Limits, add: Add) -> Rung
     end, cost = begin.density, begin.multiplications or 0
     most = min(limits.multiplications or cost, cost)
     if limits.bytes is not None:
-        end = chain.density_for(begin, limits.bytes)
+        end = min(chain.density_for(begin, limits.bytes), begin.density / 2)
     if most < cost:
         end = min(end, begin.density * most / cost)  # so few weights can be had for that
     path = path_between(begin.density, end) if chain.epochs() else [end]

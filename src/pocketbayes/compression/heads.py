@@ -4,7 +4,6 @@ import copy
 import warnings
 from dataclasses import replace
 
-from pocketbayes.codec import as_stored
 from pocketbayes.compression.chain import Candidate, Chain
 from pocketbayes.compression.choosing import Limits, is_within
 from pocketbayes.compression.traits import COARSE, FINE
@@ -17,8 +16,8 @@ _SPARE = 64, 1 / 12  # bytes, and share of a head, by which another one may be l
 _WORSE = 0.02  # nats by which one pass may be worse than draws
 
 
-def head_bytes_for(chain: Chain, target: int | None) -> int:
-    """Bytes to leave for a head; 0: the model can have none, or it would take too many."""
+def head_bytes_for(chain: Chain) -> int:
+    """Bytes that a head may take; 0: the model can have none."""
     if isinstance(chain.model, Ensemble) or not has_random_weights(chain.model):
         return 0
     model = copy.deepcopy(chain.model)
@@ -31,10 +30,14 @@ def head_bytes_for(chain: Chain, target: int | None) -> int:
     except PocketBayesError:
         return 0
     taken = chain.size_of(model, COARSE) - without
-    taken += _SPARE[0] + round(_SPARE[1] * taken)
-    if target is None or chain.size_of(chain.model, FINE) + taken <= target:
-        return taken  # nothing else wants the bytes
-    return 0 if is_too_much(taken, target) else taken
+    return taken + _SPARE[0] + round(_SPARE[1] * taken)
+
+
+def is_affordable(chain: Chain, head: int, target: int | None) -> bool:
+    """Whether nothing else wants the bytes, or they are not too many of the target."""
+    if target is None or chain.size_of(chain.model, FINE) + head <= target:
+        return True
+    return not is_too_much(head, target)
 
 
 def is_too_much(head: int, file: int) -> bool:
@@ -51,7 +54,7 @@ def with_head(
         model, chain.train, seed=chain.settings.seed, likelihood=chain.settings.likelihood
     )
     path = chosen.path.with_name("one_pass.pocket")
-    found, size = as_stored(model, path=path, tolerance=chosen.tolerance)
+    found, size = chain.stored(model, chosen.tolerance, path)
     record = chain.measured(found)
     headed = replace(
         chosen, what=f"{chosen.what}, by one pass", bytes=size, record=record, path=path,

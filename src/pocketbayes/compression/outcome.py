@@ -55,15 +55,30 @@ class Compression:
         ]  # fmt: skip
 
     def __str__(self) -> str:
-        table = [_COLUMNS, *(cells_of(c) for c in sorted(self.front, key=lambda c: c.bytes))]
+        found = self._shown()
+        words = [f"before: {c.what}" if c.path == self.before.path else c.what for c in found]
+        rows = [(*cells_of(c)[:-1], what) for c, what in zip(found, words, strict=True)]
+        table, marks = [_COLUMNS, *rows], [False, *(c is self.chosen for c in found)]
         widths = [max(len(row[k]) for row in table) for k in range(len(_COLUMNS) - 1)]
-        chosen = cells_of(self.chosen)
         return "\n".join(
-            ("> " if row == chosen else "  ")
+            ("> " if mark else "  ")
             + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
             + f"  {row[-1]}"
-            for row in table
+            for row, mark in zip(table, marks, strict=True)
         )
+
+    def _shown(self) -> list[Candidate]:
+        """The chosen one, and those that no other equals in bytes, multiplications and NLL."""
+        paths = {c.path for c in self.front}
+        found = [*self.front, *([] if self.before.path in paths else [self.before])]
+        kept = (self.before.path, self.chosen.path)
+        shown = [c for c in found if c.path in kept or not any(_beats(other, c) for other in found)]
+        return sorted(shown, key=lambda c: c.bytes)
+
+
+def _beats(one: Candidate, other: Candidate) -> bool:
+    a, b = ((c.bytes, c.multiplications or 0, round(c.record.nll, 4)) for c in (one, other))
+    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
 
 
 def line_of(candidate: Candidate) -> str:

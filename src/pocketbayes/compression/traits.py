@@ -67,8 +67,10 @@ def pruned(
 ) -> nn.Module:
     """A copy with so many of its weights, the surest or largest, within so many multiplications."""
     model = copy.deepcopy(model)
-    unshare_(model)
-    by = "snr" if is_random(model) else "magnitude"
+    by = "inclusion"
+    if not has_inclusion_variables(model):
+        unshare_(model)
+        by = "snr" if is_random(model) else "magnitude"
     given = None if most is None else example
     return prune_(model, density, by=by, max_multiplications=most, example=given)
 
