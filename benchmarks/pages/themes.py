@@ -1001,6 +1001,15 @@ SMALL = Page(
             by=("what",),
         ),
         Table(
+            "`compress` with nothing said, for a fifth more bytes, beside the best of seven settings",
+            (
+                NETWORK, named("data"), METHOD, *SCORES, SIZE, Column("what was done", "what", text),
+                Column("dense, NLL", "dense.nll", number(3)),
+            ),
+            source=("compressing",),
+            by=("model", "data", "row"),
+        ),
+        Table(
             "What storing to a tolerance costs",
             (
                 NETWORK_NAME,
