@@ -102,7 +102,7 @@ static const char *refused(const pocket *m, const pocket_ask *ask, const pocket_
 static int not_finite(pocket *m, int row)
 {
     return snprintf(m->error, 256, "the answer to row %d is not finite (rows count from 0): inputs are too "
-                    "large", row);
+                    "large, or not prepared as in training", row);
 }
 
 static int check(pocket *m, const float *const *inputs, int rows, int first, int count, const pocket_ask *ask,

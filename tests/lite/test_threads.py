@@ -89,6 +89,39 @@ def test_what_a_part_refuses_is_an_error_of_the_call(lite, parts, estimator):
     assert np.isfinite(model.predict(x[:-1], estimator).probs).all()
 
 
+@pytest.fixture
+def steep(lite, tmp_path):
+    """The path of a file; row 17 of the inputs, and all from row 30 on, are too large."""
+    torch.manual_seed(0)
+    net = pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
+    for name, parameter in net.named_parameters():
+        if name.endswith("mean"):
+            parameter.data.mul_(1000)
+    pb.save(net, tmp_path / "m.pocket", example=torch.zeros(1, 4))
+    x = np.zeros((70, 4), np.float32)
+    x[17], x[30:] = 3e38, 3e38
+    return tmp_path / "m.pocket", x
+
+
+@pytest.mark.parametrize("most_kept", [0, 2**24])
+@pytest.mark.parametrize("estimator", ["mean", "moments", "weight"])
+def test_the_first_row_that_is_not_finite_is_told_of(
+    lite, parts, steep, monkeypatch, estimator, most_kept
+):
+    monkeypatch.setattr(parts, "MOST_KEPT", most_kept)
+    path, x = steep
+    for threads in (1, 2, 5) * 3:
+        model = lite.load(path, threads)
+        for ask in (model.samples, model.predict):
+            assert ask(x[:17], estimator, 7) is not None
+            with pytest.raises(lite.LiteError, match="answer to row 17 is not finite"):
+                ask(x, estimator, 7)
+            with pytest.raises(lite.LiteError, match="answer to row 0 is not finite"):
+                ask(x[17], estimator, 7)
+            with pytest.raises(lite.LiteError, match="NaN or infinite"):
+                ask(np.vstack([x, x * np.nan]), estimator, 7)
+
+
 def test_how_many_by_default(lite, monkeypatch):
     path = GOLDEN / "program-mean-field.pocket"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")

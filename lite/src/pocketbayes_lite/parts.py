@@ -80,8 +80,8 @@ def _by_rows(handles: Handles, call: Call, threads: int) -> None:
 
 
 def _by_draws(handles: Handles, call: Call, threads: int) -> None:
-    ask, to, is_asked = ct.byref(call.ask), call.answer.samples, bool(call.answer.samples)
-    if not is_asked:
+    ask, to = ct.byref(call.ask), call.answer.samples
+    if not to:
         made = np.empty(call.numbers, np.float32)
         to, call = made.ctypes.data, call._replace(arrays=(call.arrays, made))
 
@@ -92,11 +92,9 @@ def _by_draws(handles: Handles, call: Call, threads: int) -> None:
 
     step = -(-call.draws // (_PARTS_EACH * threads)) if threads > 1 else call.draws
     _shared(handles, call, threads, part, call.draws, step)
-    if not is_asked:
-        with handles.one(call.ask.draws, False, True) as handle:
-            tell, answer = library().pocket_tell, ct.byref(call.answer)
-            failed = tell(handle.pointer, to, call.rows, ask, answer)
-            _check(handle, failed)
+    with handles.one(call.ask.draws, False, True) as handle:
+        answer = ct.byref(call.answer)
+        _check(handle, library().pocket_tell(handle.pointer, to, call.rows, ask, answer))
 
 
 def _shared(
@@ -109,10 +107,11 @@ def _shared(
 ) -> None:
     """All parts, by this thread and others beside it."""
     left = deque((first, min(step, total - first)) for first in range(0, total, step))
-    failures: list[BaseException] = []
+    failures: list[tuple[int, BaseException]] = []
     needs = (call.ask.draws, call.ask.estimator == MOMENTS, call.ask.estimator == WEIGHT)
 
     def work() -> None:
+        first = -1
         try:
             with handles.one(*needs) as handle:
                 while True:
@@ -123,7 +122,7 @@ def _shared(
                     _check(handle, part(handle, first, count))
         except BaseException as failure:  # raised again by the thread that asked
             left.clear()
-            failures.append(failure)
+            failures.append((first, failure))
 
     others = [Thread(target=work, daemon=True) for _ in range(min(threads, len(left)) - 1)]
     for other in others:
@@ -132,7 +131,7 @@ def _shared(
     for other in others:
         other.join()
     if failures:
-        raise failures[0]
+        raise min(failures, key=lambda found: found[0])[1]  # all parts before it have ended
 
 
 def _check(handle: Handle, failed: int) -> None:
