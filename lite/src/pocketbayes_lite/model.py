@@ -52,8 +52,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     Raises:
         LiteError: the file is damaged, or has no program of its network.
     """
-    found = Path(path)
     try:
+        found = Path(path)
         if found.exists() and not found.is_file():
             raise LiteError(f"{path} is no file: a pipe or device might block, or never end")
         data = found.read_bytes()
