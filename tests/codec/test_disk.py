@@ -224,6 +224,20 @@ def test_a_writer_whose_file_was_taken_for_litter_begins_anew(tmp_path, monkeypa
     assert (tmp_path / "m").read_bytes() == b"new"
 
 
+@pytest.mark.parametrize("lock", [None, disk.flock])
+def test_a_file_is_moved_closed_where_there_are_no_locks(lock, tmp_path, monkeypatch):
+    """Windows moves no open file; elsewhere the lock must last until then."""
+    temporary, replace, opened, closed = disk._temporary, os.replace, [], []
+    monkeypatch.setattr(disk, "flock", lock)
+    monkeypatch.setattr(disk, "_temporary", lambda d: opened.append(temporary(d)) or opened[0])
+    monkeypatch.setattr(
+        os, "replace", lambda *paths: closed.append(opened[0][1].closed) or replace(*paths)
+    )
+    put(tmp_path / "m")
+    assert closed == [lock is None]
+    assert (tmp_path / "m").read_bytes() == b"new"
+
+
 def test_many_writers_in_one_place(tmp_path):
     def work(number):
         for k in range(30):

@@ -85,6 +85,8 @@ def _write_somewhere(path: Path, write: Callable[[IO[bytes]], object]) -> None:
                 _keep_mode(file, found)
             _written(file, write)
             os.fsync(file.fileno())
+            if flock is None:
+                file.close()  # Windows moves no open file
             os.replace(temporary, target)  # before the lock goes
     except BaseException:
         temporary.unlink(missing_ok=True)
