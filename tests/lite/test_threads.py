@@ -2,7 +2,10 @@
 
 import importlib
 import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -120,6 +123,58 @@ def test_the_first_row_that_is_not_finite_is_told_of(
                 ask(x[17], estimator, 7)
             with pytest.raises(lite.LiteError, match="NaN or infinite"):
                 ask(np.vstack([x, x * np.nan]), estimator, 7)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_threads_that_cannot_be_started_are_done_without(lite, parts, monkeypatch, most):
+    path, x, started = GOLDEN / "program-mean-field.pocket", np.ones((200, 6)), []
+
+    class Few(parts.Thread):
+        def start(self):
+            if len(started) == most:
+                raise RuntimeError("can't start new thread")
+            started.append(self)
+            super().start()
+
+    expected = lite.load(path, 1).predict(x).probs
+    monkeypatch.setattr(parts, "Thread", Few)
+    assert (lite.load(path, 5).predict(x).probs == expected).all()
+    assert len(started) == most
+
+
+@pytest.mark.parametrize("where", ["start", "join"])
+def test_after_an_interruption_no_thread_goes_on(lite, parts, monkeypatch, where):
+    """As Ctrl-C, which comes while the second thread starts or the first is waited for."""
+    threads, done, lock = [], [], threading.Lock()
+
+    class Interrupted(parts.Thread):
+        def start(self):
+            threads.append(self)
+            super().start()
+            self.interrupt("start", len(threads) == 2)
+
+        def join(self):
+            self.interrupt("join", self is threads[0])
+            super().join()
+
+        def interrupt(self, here, now):
+            if here == where and now and not hasattr(threads[0], "was"):
+                threads[0].was = True
+                raise KeyboardInterrupt
+
+    def slow(handle, *_):
+        time.sleep(0.05)
+        with lock:
+            done.append(handle)
+        return 0
+
+    monkeypatch.setattr(parts, "Thread", Interrupted)
+    model = lite.load(GOLDEN / "program-mean-field.pocket", 3)
+    monkeypatch.setattr(parts, "library", lambda: SimpleNamespace(pocket_rows=slow))
+    with pytest.raises(KeyboardInterrupt):
+        model.predict(np.ones((1600, 6)), "mean")
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(done) in ([12] if where == "join" else [0, 1, 2])  # of 12 parts
 
 
 def test_how_many_by_default(lite, monkeypatch):

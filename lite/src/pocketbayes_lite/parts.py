@@ -9,6 +9,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -124,14 +125,31 @@ def _shared(
             left.clear()
             failures.append((first, failure))
 
-    others = [Thread(target=work, daemon=True) for _ in range(min(threads, len(left)) - 1)]
-    for other in others:
-        other.start()
-    work()
-    for other in others:
-        other.join()
+    _together(work, min(threads, len(left)), left.clear)
     if failures:
         raise min(failures, key=lambda found: found[0])[1]  # all parts before it have ended
+
+
+def _together(work: Callable[[], None], threads: int, stop: Callable[[], None]) -> None:
+    """By so many threads, this one among them, or as many as can be started; all have ended."""
+    others: list[Thread] = []
+    try:
+        for _ in range(threads - 1):
+            others.append(Thread(target=work, daemon=True))
+            try:
+                others[-1].start()
+            except RuntimeError:  # the system gives no more
+                others.pop()
+                break
+        work()
+        for other in others:
+            other.join()
+    except BaseException:  # Ctrl-C: what they write to must not go before they end
+        stop()
+        for other in others:
+            with suppress(RuntimeError):  # it was never started
+                other.join()
+        raise
 
 
 def _check(handle: Handle, failed: int) -> None:
