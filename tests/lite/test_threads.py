@@ -4,7 +4,9 @@ import importlib
 import os
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,6 +82,24 @@ def test_eight_callers_of_one_model(lite, parts):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(calls, range(8)))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_handles_of_many_callers_are_closed(lite, parts, threads):
+    """Twelve callers at once, all of whose work meets; what remains is for so many threads."""
+    model = lite.load(GOLDEN / "program-mean-field.pocket", threads)
+    handles = model._handles
+    model.predict(np.ones((20, 6)), "moments")
+    first = [h for h in handles._free if h.owns]
+    for kind in ((30, False, True), (30, False, False), (30, True, False)):
+        with ExitStack() as callers:
+            taken = [callers.enter_context(handles.one(*kind)) for _ in range(12)]
+            assert len({h.pointer for h in taken}) == 12
+    model.predict(np.ones((20, 6)), "weight", 60)
+    kinds = Counter((h.moments, h.whole) for h in handles._free)
+    assert max(kinds.values()) <= threads
+    assert len(first) == 2
+    assert all(h in handles._free for h in first)
 
 
 @pytest.mark.parametrize("estimator", ["mean", "weight"])

@@ -112,7 +112,11 @@ class Model:
 
     @property
     def memory(self) -> int:
-        """Bytes that one thread holds beside the file's numbers."""
+        """Bytes that the open file holds beside its numbers: weights made ready, room to work.
+
+        Not counted: another such, once moments are asked for; and what each further thread or
+        caller works with, drawn weights among it, kept for `threads` of a kind between calls.
+        """
         return int(library().pocket_memory(self._handles.first.pointer))
 
     @cached_property

@@ -58,6 +58,7 @@ def number_of_threads(asked: int | None) -> int:
 
 def answer_by(handles: Handles, call: Call, threads: int) -> None:
     """Fills what the answer points to."""
+    handles.keep = threads
     factor = {MOMENTS: 4, WEIGHT: 4 * call.draws}.get(call.ask.estimator, 1)  # drawing takes time
     worth = min(threads, 1 + int(handles.work * call.rows * factor / WORTH_A_THREAD))
     by_draws = call.ask.estimator == WEIGHT and (worth > 1 or call.rows > handles.together)
