@@ -102,7 +102,7 @@ static const char *refused(const pocket *m, const pocket_ask *ask, const pocket_
 static int not_finite(pocket *m, int row)
 {
     return snprintf(m->error, 256, "the answer to row %d is not finite (rows count from 0): inputs are too "
-                    "large", row);
+                    "large, or not prepared as in training", row);
 }
 
 static int check(pocket *m, const float *const *inputs, int rows, int first, int count, const pocket_ask *ask,
@@ -117,11 +117,18 @@ static int check(pocket *m, const float *const *inputs, int rows, int first, int
     return wrong && snprintf(m->error, 256, "%s", wrong);
 }
 
+/* Of so many rows or draws; `check` refuses none at all. */
+static int cut_wrongly(pocket *m, int of, int first, int count, int together)
+{
+    int wrong = of > 0 && count > 0 && (first < 0 || count > of - first || first % together);
+    return wrong && snprintf(m->error, 256, "there is no such part");
+}
+
 PART int pocket_rows(pocket *m, const float *const *inputs, int rows, int first, int count, const pocket_ask *ask,
                 const pocket_answer *a)
 {
     int each = draws_each(m, ask), last = first + count;
-    if (check(m, inputs, rows, first, count, ask, a))
+    if (cut_wrongly(m, rows, first, count, m->is_small ? ROWS : 1) || check(m, inputs, rows, first, count, ask, a))
         return 1;
     if (is_gaussian(ask) && !ask->normals && m->normals_made != each) {
         spread_normals(m->normals, each, (int)output_width(m), m->work);
@@ -150,7 +157,7 @@ int pocket_draws(pocket *m, const float *const *inputs, int rows, int first, int
 {
     int each = draws_each(m, ask);
     float *to = samples + (size_t)first * (size_t)rows * m->outputs;
-    return check(m, inputs, rows, 0, rows, ask, NULL)
+    return check(m, inputs, rows, 0, rows, ask, NULL) || cut_wrongly(m, each * m->members, first, count, 1)
         || draw_some(m, inputs, ask, 0, (size_t)rows, each, first, count, to, (size_t)rows);
 }
 

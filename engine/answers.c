@@ -199,11 +199,16 @@ static int tell_values(const pocket *m, told d, size_t row, const pocket_ask *as
     return good;
 }
 
-/* Mean and variance over draws of the outputs themselves. */
-static void tell_outputs(const pocket *m, told d, size_t row, size_t rows, const pocket_answer *a)
+/* Mean and variance over draws of the outputs themselves; draws that are asked for must be finite, each. */
+static int tell_outputs(const pocket *m, told d, size_t row, size_t rows, const pocket_answer *a)
 {
+    int good = 1;
     for (int s = 0; a->samples && s < d.draws; s++)
-        memcpy(a->samples + ((size_t)s * rows + row) * m->outputs, d.x + (size_t)s * d.step, m->outputs * sizeof(float));
+        for (size_t k = 0; k < m->outputs; k++) {
+            float x = d.x[(size_t)s * d.step + k];
+            good &= isfinite(x) != 0;
+            a->samples[((size_t)s * rows + row) * m->outputs + k] = x;
+        }
     for (size_t k = 0; k < m->outputs && (a->outputs || a->variances); k++) {
         double mean = 0, apart = 0;
         for (int s = 0; s < d.draws; s++)
@@ -213,11 +218,12 @@ static void tell_outputs(const pocket *m, told d, size_t row, size_t rows, const
         if (a->outputs) a->outputs[row * m->outputs + k] = (float)mean;
         if (a->variances) a->variances[row * m->outputs + k] = d.draws > 1 ? (float)(apart / (d.draws - 1)) : 0;
     }
+    return good;
 }
 
 int tell(const pocket *m, told d, size_t row, size_t rows, const pocket_ask *ask, const pocket_answer *a)
 {
-    tell_outputs(m, d, row, rows, a);
-    return m->kind == POCKET_CLASSES ? tell_classes(m, d, row, a)
-         : m->kind == POCKET_LABELS ? tell_labels(m, d, row, a) : tell_values(m, d, row, ask, a);
+    int good = tell_outputs(m, d, row, rows, a);
+    return good & (m->kind == POCKET_CLASSES ? tell_classes(m, d, row, a)
+                   : m->kind == POCKET_LABELS ? tell_labels(m, d, row, a) : tell_values(m, d, row, ask, a));
 }

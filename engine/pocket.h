@@ -82,7 +82,7 @@ int pocket_predict(pocket *model, const float *const *inputs, int rows, const po
 /* Parts of a prediction, for threads: the same numbers bit for bit, however it is cut. Rows are all rows, and
    inputs and answers those of all. `pocket_rows` answers for `count` rows from the first on, a multiple of
    `pocket_together`. `pocket_draws` leaves some draws of whole weights in (S, rows, *output shape), which
-   `pocket_tell` makes the answer of. */
+   `pocket_tell` makes the answer of; they may be the samples of that answer. */
 #ifndef __wasm__
 int pocket_rows(pocket *model, const float *const *inputs, int rows, int first, int count, const pocket_ask *ask,
                 const pocket_answer *answer);

@@ -30,10 +30,8 @@ static double gamma_below(double a, double x)
 }
 
 /* P(B < x), B of the beta distribution of a and b, y = 1 - x: its fraction by Lentz' steps. */
-static double beta_below(double a, double b, double x, double y)
+static double beta_fraction(double a, double b, double x, double y)
 {
-    if (x > (a + 1) / (a + b + 2))
-        return 1 - beta_below(b, a, y, x);
     double c = 1, d = 1 / (1 - (a + b) * x / (a + 1)), all = d;
     for (int i = 1, more = 1; i < MOST_STEPS && more; i++) {
         double even = i * (b - i) * x / ((a + 2 * i - 1) * (a + 2 * i));
@@ -43,6 +41,12 @@ static double beta_below(double a, double b, double x, double y)
         more = fabs(c * d - 1) > 1e-13;
     }
     return x > 0 ? exp(log_gamma(a + b) - log_gamma(a) - log_gamma(b) + a * log(x) + b * log(y)) * all / a : 0;
+}
+
+/* By the side where steps are few; rounded, x and y may both ask for the other, so that it is asked once. */
+static double beta_below(double a, double b, double x, double y)
+{
+    return x > (a + 1) / (a + b + 2) ? 1 - beta_fraction(b, a, y, x) : beta_fraction(a, b, x, y);
 }
 
 /* P(target <= y) of one draw; `own` is a t's degrees of freedom, or a dispersion. */

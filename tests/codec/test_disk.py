@@ -60,6 +60,35 @@ def test_a_file_keeps_its_owner(tmp_path):
     assert (found.st_uid, found.st_gid, mode_of(path)) == (1234, 1235, 0o600)
 
 
+@pytest.mark.parametrize("fault", [errno.EINVAL, errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+@pytest.mark.parametrize("refused", ["owner", "owner and group"])
+def test_an_owner_that_cannot_be_given_is_no_fault(fault, refused, tmp_path, monkeypatch):
+    path, asked = tmp_path / "m.pocket", []
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+
+    def fchown(_, owner, group):
+        asked.append((owner, group))
+        if owner != -1 or refused != "owner":
+            raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(os, "fchown", fchown)
+    put(path)
+    assert not asked  # it is ours already
+    found = os.stat(path)
+    monkeypatch.setattr(disk, "_stat", lambda _: Owned(found, 70_000, 70_001))
+    put(path)
+    assert asked == [(70_000, 70_001), (-1, 70_001)]
+    assert (path.read_bytes(), mode_of(path)) == (b"new", 0o640)
+
+
+class Owned:
+    """What stat says, of other owners."""
+
+    def __init__(self, found, owner, group):
+        self.st_mode, self.st_uid, self.st_gid = found.st_mode, owner, group
+
+
 def test_an_error_names_the_path(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no/m\.pocket"):
         put(tmp_path / "no" / "m.pocket")
@@ -192,6 +221,20 @@ def test_a_writer_whose_file_was_taken_for_litter_begins_anew(tmp_path, monkeypa
     monkeypatch.setattr(disk, "_lock", slow)
     put(tmp_path / "m")
     assert taken
+    assert (tmp_path / "m").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("lock", [None, disk.flock])
+def test_a_file_is_moved_closed_where_there_are_no_locks(lock, tmp_path, monkeypatch):
+    """Windows moves no open file; elsewhere the lock must last until then."""
+    temporary, replace, opened, closed = disk._temporary, os.replace, [], []
+    monkeypatch.setattr(disk, "flock", lock)
+    monkeypatch.setattr(disk, "_temporary", lambda d: opened.append(temporary(d)) or opened[0])
+    monkeypatch.setattr(
+        os, "replace", lambda *paths: closed.append(opened[0][1].closed) or replace(*paths)
+    )
+    put(tmp_path / "m")
+    assert closed == [lock is None]
     assert (tmp_path / "m").read_bytes() == b"new"
 
 

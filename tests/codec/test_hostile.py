@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hostile_files import BEARABLE, HURTS, crafted, forged, made, of_shape
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.codec import described
+from pocketbayes.codec import described, sections
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOOD = {"lossless": "v3-mean-field-lossless", "sparse": "v3-subspace", "shared": "v3-sharing"}
@@ -55,6 +56,22 @@ def test_the_caller_may_allow_more_weights_or_less(good, tmp_path):
             read(path, max_weights=weights - 1)
         with pytest.raises(pb.PocketBayesError, match="max_weights must be a whole number"):
             read(path, max_weights=0)
+
+
+def test_save_warns_of_a_file_that_load_refuses(tmp_path, monkeypatch):
+    model, path = pb.bayesianize_(nn.Linear(40, 30)), tmp_path / "m.pocket"
+    monkeypatch.setattr(sections, "_WEIGHTS_PER_BYTE", 0)
+    monkeypatch.setattr(sections, "_LEAST_WEIGHTS", 1199)
+    with pytest.warns(UserWarning, match=r"1,200 weights.* take 1,199 .*max_weights=1200"):
+        pb.save(model, path)
+    with pytest.raises(pb.FormatError, match="more than 1,199 weights"):
+        pb.load(path, nn.Linear(40, 30))
+    assert pb.load(path, nn.Linear(40, 30), max_weights=1200)
+    monkeypatch.setattr(sections, "_LEAST_WEIGHTS", 1200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pb.save(model, path)
+    assert pb.load(path, nn.Linear(40, 30))
 
 
 @pytest.mark.parametrize("weights", [124_439_808, 86_567_656], ids=["gpt2", "vit-b"])

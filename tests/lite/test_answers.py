@@ -247,3 +247,20 @@ def test_classes_in_great_doubt_by_moments(lite, tmp_path, outputs):
     assert float(expected.epistemic.max()) > 0.1
     for name in FIELDS:
         close(getattr(found, name), getattr(expected, name))
+
+
+def test_a_place_where_rounding_asks_for_both_sides_of_the_beta_distribution(lite, tmp_path):
+    """Each side would ask for the other for ever."""
+    net = nn.Linear(1, 1)
+    net.weight.data.zero_()
+    net.bias.data.fill_(11.8169165)
+    model = pb.bayesianize_(net, std_init=1e-6).eval()
+    model.bias.data.fill_(11.8169165)
+    add_noise_parameter(model, (1,), "noise_log_dispersion")
+    model.noise_log_dispersion.data.fill_(1.30349362)
+    update_description(model, likelihood="negative-binomial")
+    pb.save(model, tmp_path / "m.pocket", lossless=True, example=torch.zeros(1, 1))
+    ours = lite.load(tmp_path / "m.pocket").predict(np.zeros((1, 1)), "mean")
+    expected = pb.predict(model, torch.zeros(1, 1), estimator="mean").interval()
+    for bound, wanted in zip(ours.interval(), expected, strict=True):
+        close(bound, wanted)

@@ -13,7 +13,7 @@ _NUMBERS = "biufO"  # kinds of types that turn into float32 without being misrea
 
 
 def as_numbers(x: ArrayLike, what: str) -> NDArray[np.float32]:
-    """The same as float32, in one piece."""
+    """The same as float32, in one piece; all are finite."""
     try:
         given = np.asanyarray(x)
         if given.dtype.kind not in _NUMBERS:
@@ -21,9 +21,12 @@ def as_numbers(x: ArrayLike, what: str) -> NDArray[np.float32]:
         if np.ma.is_masked(given):
             raise TypeError("some of it is masked: fill that in, as in training")
         with np.errstate(all="ignore"):  # what is too large becomes infinite, which is refused
-            return np.ascontiguousarray(given, np.float32).reshape(given.shape)
+            made = np.ascontiguousarray(given, np.float32).reshape(given.shape)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise LiteError(f"{what} is no array of numbers: {error}") from error
+    if not np.isfinite(made).all():
+        raise LiteError(f"a number of {what} is NaN or infinite")
+    return made
 
 
 def require_whole(value: Any, name: str, least: int, most: int) -> int:

@@ -31,8 +31,11 @@ class Handle(NamedTuple):
 class Handles:
     """The file, read once; and as many places to work as there are threads that predict.
 
-    Two handles at most have weights of their own: the first, and one with what moments need.
+    Two handles at most have weights of their own: the first, and one with what moments need. Of
+    a kind (with moments, with draws of whole weights) at most `keep` wait for the next call.
     """
+
+    keep = 1
 
     def __init__(self, data: bytes, draws: int) -> None:
         error = ct.create_string_buffer(256)
@@ -58,6 +61,19 @@ class Handles:
         finally:
             with self._lock:
                 self._free.append(handle)
+                surplus = self._surplus(handle)
+                if surplus is not None:
+                    self._free.remove(surplus)
+            if surplus is not None:
+                library().pocket_close(surplus.pointer)
+
+    def _surplus(self, like: Handle) -> Handle | None:
+        """Of its kind the one with least room, if there are too many; never one that owns."""
+        alike = [h for h in self._free if (h.moments, h.whole) == (like.moments, like.whole)]
+        shared = [h for h in alike if not h.owns]
+        if len(alike) <= max(1, self.keep) or not shared:
+            return None
+        return min(shared, key=lambda h: h.draws)
 
     def _taken(self, draws: int, moments: bool, whole: bool) -> Handle:
         """A free one that can do it, or a new one in the place of a free one that cannot."""

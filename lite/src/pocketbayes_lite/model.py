@@ -52,8 +52,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     Raises:
         LiteError: the file is damaged, or has no program of its network.
     """
-    found = Path(path)
     try:
+        found = Path(path)
         if found.exists() and not found.is_file():
             raise LiteError(f"{path} is no file: a pipe or device might block, or never end")
         data = found.read_bytes()
@@ -112,7 +112,11 @@ class Model:
 
     @property
     def memory(self) -> int:
-        """Bytes that one thread holds beside the file's numbers."""
+        """Bytes that the open file holds beside its numbers: weights made ready, room to work.
+
+        Not counted: another such, once moments are asked for; and what each further thread or
+        caller works with, drawn weights among it, kept for `threads` of a kind between calls.
+        """
         return int(library().pocket_memory(self._handles.first.pointer))
 
     @cached_property

@@ -9,6 +9,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -57,6 +58,7 @@ def number_of_threads(asked: int | None) -> int:
 
 def answer_by(handles: Handles, call: Call, threads: int) -> None:
     """Fills what the answer points to."""
+    handles.keep = threads
     factor = {MOMENTS: 4, WEIGHT: 4 * call.draws}.get(call.ask.estimator, 1)  # drawing takes time
     worth = min(threads, 1 + int(handles.work * call.rows * factor / WORTH_A_THREAD))
     by_draws = call.ask.estimator == WEIGHT and (worth > 1 or call.rows > handles.together)
@@ -80,8 +82,8 @@ def _by_rows(handles: Handles, call: Call, threads: int) -> None:
 
 
 def _by_draws(handles: Handles, call: Call, threads: int) -> None:
-    ask, to, is_asked = ct.byref(call.ask), call.answer.samples, bool(call.answer.samples)
-    if not is_asked:
+    ask, to = ct.byref(call.ask), call.answer.samples
+    if not to:
         made = np.empty(call.numbers, np.float32)
         to, call = made.ctypes.data, call._replace(arrays=(call.arrays, made))
 
@@ -92,11 +94,9 @@ def _by_draws(handles: Handles, call: Call, threads: int) -> None:
 
     step = -(-call.draws // (_PARTS_EACH * threads)) if threads > 1 else call.draws
     _shared(handles, call, threads, part, call.draws, step)
-    if not is_asked:
-        with handles.one(call.ask.draws, False, True) as handle:
-            tell, answer = library().pocket_tell, ct.byref(call.answer)
-            failed = tell(handle.pointer, to, call.rows, ask, answer)
-            _check(handle, failed)
+    with handles.one(call.ask.draws, False, True) as handle:
+        answer = ct.byref(call.answer)
+        _check(handle, library().pocket_tell(handle.pointer, to, call.rows, ask, answer))
 
 
 def _shared(
@@ -109,10 +109,11 @@ def _shared(
 ) -> None:
     """All parts, by this thread and others beside it."""
     left = deque((first, min(step, total - first)) for first in range(0, total, step))
-    failures: list[BaseException] = []
+    failures: list[tuple[int, BaseException]] = []
     needs = (call.ask.draws, call.ask.estimator == MOMENTS, call.ask.estimator == WEIGHT)
 
     def work() -> None:
+        first = -1
         try:
             with handles.one(*needs) as handle:
                 while True:
@@ -123,16 +124,33 @@ def _shared(
                     _check(handle, part(handle, first, count))
         except BaseException as failure:  # raised again by the thread that asked
             left.clear()
-            failures.append(failure)
+            failures.append((first, failure))
 
-    others = [Thread(target=work, daemon=True) for _ in range(min(threads, len(left)) - 1)]
-    for other in others:
-        other.start()
-    work()
-    for other in others:
-        other.join()
+    _together(work, min(threads, len(left)), left.clear)
     if failures:
-        raise failures[0]
+        raise min(failures, key=lambda found: found[0])[1]  # all parts before it have ended
+
+
+def _together(work: Callable[[], None], threads: int, stop: Callable[[], None]) -> None:
+    """By so many threads, this one among them, or as many as can be started; all have ended."""
+    others: list[Thread] = []
+    try:
+        for _ in range(threads - 1):
+            others.append(Thread(target=work, daemon=True))
+            try:
+                others[-1].start()
+            except RuntimeError:  # the system gives no more
+                others.pop()
+                break
+        work()
+        for other in others:
+            other.join()
+    except BaseException:  # Ctrl-C: what they write to must not go before they end
+        stop()
+        for other in others:
+            with suppress(RuntimeError):  # it was never started
+                other.join()
+        raise
 
 
 def _check(handle: Handle, failed: int) -> None:

@@ -85,6 +85,8 @@ def _write_somewhere(path: Path, write: Callable[[IO[bytes]], object]) -> None:
                 _keep_mode(file, found)
             _written(file, write)
             os.fsync(file.fileno())
+            if flock is None:
+                file.close()  # Windows moves no open file
             os.replace(temporary, target)  # before the lock goes
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -93,10 +95,20 @@ def _write_somewhere(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 def _keep_mode(file: IO[bytes], old: os.stat_result) -> None:
     """Mode and, where we may, owner of the file that was there: else its readers might lose it."""
-    with suppress(AttributeError, PermissionError):  # Windows; who may not give files away
-        os.fchown(file.fileno(), old.st_uid, old.st_gid)
-    with suppress(AttributeError, PermissionError):  # Windows; a file system without modes
+    _keep_owner(file, old)
+    with suppress(AttributeError, OSError):  # Windows; a file system without modes
         os.fchmod(file.fileno(), old.st_mode & 0o777)
+
+
+def _keep_owner(file: IO[bytes], old: os.stat_result) -> None:
+    """Or the group alone; a container may have no number for the owner, and a disk no owners."""
+    own = os.fstat(file.fileno())
+    if not hasattr(os, "fchown") or (own.st_uid, own.st_gid) == (old.st_uid, old.st_gid):
+        return
+    for owner in (old.st_uid, -1):
+        with suppress(OSError):
+            os.fchown(file.fileno(), owner, old.st_gid)
+            return
 
 
 def _behind_links(path: Path) -> Path:

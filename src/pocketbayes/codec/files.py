@@ -20,7 +20,7 @@ from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
-from pocketbayes.codec.sections import codebooks_of, posteriors_in
+from pocketbayes.codec.sections import codebooks_of, posteriors_in, say_if_many
 from pocketbayes.codec.soundness import require_finite
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.steps import TOLERANCE
@@ -116,6 +116,7 @@ def save(
         made = coded(arrays, families, options, room, exact)
         pieces, file = packed(description | made.description, made.sections, program)
         require_room(made.specs, file.size)
+        say_if_many(posteriors, file.size)
         contents = Contents(file, made.specs, made.parts)
         header = header_of(contents)
         portable = portable_in(contents, header, tally.shapes)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
-from pocketbayes.errors import FormatError, PocketBayesError, require_count
+from pocketbayes.errors import FormatError, PocketBayesError, require_count, warn
 from pocketbayes.posteriors import FAMILIES, Codebook, Posterior, Shared
 
 
@@ -19,6 +19,21 @@ def codebooks_of(posteriors: Mapping[str, Posterior]) -> tuple[list[Codebook], d
 _LEAST_WEIGHTS, _WEIGHTS_PER_BYTE = 1 << 28, 64  # 1 GiB, or 256 times the file, as float32
 
 
+def _most_weights(size: int) -> int:
+    """That a file of so many bytes may stand for, unless the caller says otherwise."""
+    return max(_LEAST_WEIGHTS, _WEIGHTS_PER_BYTE * size)
+
+
+def say_if_many(posteriors: Mapping[str, Posterior], size: int) -> None:
+    """Warns of a file of so many bytes that `posteriors_in` refuses."""
+    weights, most = sum(q.shape.numel() for q in posteriors.values()), _most_weights(size)
+    if weights > most:
+        warn(
+            f"the file stands for {weights:,} weights, zeros among them, and load and inspect "
+            f"take {most:,} from one of {size:,} bytes: pass them max_weights={weights}"
+        )
+
+
 def posteriors_in(
     file: Contents, header: Header, max_weights: int | None = None
 ) -> Iterator[tuple[str, Posterior]]:
@@ -26,8 +41,8 @@ def posteriors_in(
 
     A sparse one takes few bytes, however large the tensor is that stands for it in a forward pass.
     """
-    left = max(_LEAST_WEIGHTS, _WEIGHTS_PER_BYTE * file.file.size)
-    left = most = left if max_weights is None else require_count(max_weights, "max_weights")
+    most = _most_weights(file.file.size)
+    left = most = most if max_weights is None else require_count(max_weights, "max_weights")
     codebooks = [_codebook(file, number) for number in range(header.num_codebooks)]
     for name, family in header.posteriors.items():
         codebook = codebooks[header.codebooks[name]] if name in header.codebooks else None
