@@ -1001,10 +1001,10 @@ SMALL = Page(
             by=("what",),
         ),
         Table(
-            "`compress` with nothing said, for a fifth more bytes, beside the best of seven settings",
+            "`compress` with its defaults, for a fifth more bytes, beside the best of seven settings",
             (
-                NETWORK, named("data"), METHOD, *SCORES, SIZE, Column("what was done", "what", text),
-                Column("dense, NLL", "dense.nll", number(3)),
+                NETWORK, named("data"), METHOD, *SCORES, SIZE,
+                Column("what was done", "what", text), Column("dense, NLL", "dense.nll", number(3)),
             ),
             source=("compressing",),
             by=("model", "data", "row"),
