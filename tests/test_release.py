@@ -78,9 +78,9 @@ def test_the_demo_runs_from_the_wheel(environment, tmp_path):
     command = environment / "bin" / "pocketbayes"
     shown = json.loads(run(command, "demo", "--epochs", "2", "--json", where=tmp_path))
     rows = {row["method"]: row for row in shown["rows"]}
-    assert list(rows) == ["deterministic", "mean-field", "pruned", "shared", "one-pass"]
+    assert list(rows) == ["deterministic", "mean-field", "pruned", "one-pass"]
     assert rows["mean-field"]["accuracy"] > 0.6  # of ten classes
-    assert rows["shared"]["weights_kept"] < rows["mean-field"]["weights_kept"] / 3
+    assert rows["pruned"]["weights_kept"] < rows["mean-field"]["weights_kept"] / 3
     for name, row in rows.items():
         assert (tmp_path / "runs" / "demo" / f"{name}.pocket").stat().st_size == row["file_bytes"]
     assert (tmp_path / "runs" / "demo" / "demo.png").stat().st_size > 10_000

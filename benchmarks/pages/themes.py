@@ -1001,7 +1001,7 @@ SMALL = Page(
             by=("what",),
         ),
         Table(
-            "`compress` with its defaults, for a fifth more bytes, beside the best of seven settings",
+            "`compress` with its defaults, for a fifth more bytes, and the best of seven settings",
             (
                 NETWORK, named("data"), METHOD, *SCORES, SIZE,
                 Column("what was done", "what", text), Column("dense, NLL", "dense.nll", number(3)),
