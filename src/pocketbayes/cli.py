@@ -198,7 +198,8 @@ def bench(
     """
     by, found = run_bench(run_or_file, BenchOptions(**given_options(values, config, BENCH)))
     result = {"estimator": by, "runtimes": [timing.facts() for timing in found]}
-    show(result, json, rows_table(f"answers by {by}", [timing.row() for timing in found]))
+    ran = ", ".join(dict.fromkeys(timing.estimator for timing in found))
+    show(result, json, rows_table(f"answers by {ran}", [timing.row() for timing in found]))
 
 
 def figures(

@@ -12,6 +12,7 @@ from pocketbayes_lite.errors import LiteError
 
 Array = NDArray[np.float32]
 _TEMPERED = 0.3  # a posterior of a smaller beta promises more than it holds
+_DRAWN = {"lrt", "flipout", "weight"}
 _NOTHING_DRAWN = {"one_pass": "by one pass, draws would", "moments": "by moments, draws would"}
 
 
@@ -59,7 +60,9 @@ class Prediction:
         found = self.facts.get("conformal")
         if found is None:
             return None
-        if found.get("estimator") not in (None, self.estimator):
+        both = {found.get("estimator"), self.estimator}
+        alike = self.facts.get("one_law") is True and both <= _DRAWN  # as `conformal` saw
+        if None not in both and len(both) > 1 and not alike:
             _warn(
                 f'calibrated by estimator="{found["estimator"]}", predicted by "{self.estimator}": '
                 "the promised coverage is that of the same estimator"

@@ -89,6 +89,7 @@ def model_in(description: dict[str, Any]) -> Description:
         "moments_factor": model.get("moments_factor") is None
         or (_is_positive(model["moments_factor"]) and 1e-6 <= model["moments_factor"] <= 1e6),
         "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
+        "one_law": model.get("one_law") is None or isinstance(model["one_law"], bool),
         "one_pass": model.get("one_pass") is None or _is_one_pass(model["one_pass"]),
     }
     for field, good in checks.items():
