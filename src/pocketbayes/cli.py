@@ -92,11 +92,12 @@ def compress(
     json: Json = False,
     **values: Any,
 ) -> None:
-    """Make a run's file fit a size, and write a new run directory.
+    """Make a run's file fit a size, a cost or a quality, and write a new run directory.
 
-    Coarser storage, a shared codebook, and pruning are tried, stored, loaded back and
-    measured on the validation part; the best two are fine-tuned. What comes out best fits, or
-    the command fails and says how small it gets. The test set is never looked at.
+    The network is pruned step by step, and trained on after each step. What comes of it is stored
+    at several tolerances, with [bold]--components[/bold] by a codebook too, and measured on the
+    validation part. The best that fits is written, or the command fails and says how small it
+    gets. The test set is never looked at.
 
     [bold]Examples[/bold]
 

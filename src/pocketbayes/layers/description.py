@@ -109,7 +109,8 @@ def _training_in_words(training: Mapping[str, Any]) -> str:
         "lr": "learning rate {:g}", "epochs": "epochs {:,}", "best_epoch": "best {:,}",
         "steps": "steps {:,}",
     }  # fmt: skip
-    known = [text.format(training[name]) for name, text in words.items() if name in training]
+    found = {name: value for name, value in training.items() if value is not None}
+    known = [text.format(found[name]) for name, text in words.items() if name in found]
     parts = {"last-layer": "diagonal, of the last layer", "all": "diagonal, of all weights"}
     known += [parts.get(training[name], training[name]) for name in ("subset",) if name in training]
     return ", ".join([training["method"], *known])
