@@ -1,5 +1,6 @@
 """pocketbayes-lite tells what `predict` tells."""
 
+import dataclasses
 import json
 import math
 import threading
@@ -249,3 +250,12 @@ def test_classes_in_great_doubt_by_moments(lite, tmp_path, outputs):
     assert float(expected.epistemic.max()) > 0.1
     for name in FIELDS:
         close(getattr(found, name), getattr(expected, name))
+
+
+def test_a_confidence_is_at_most_one_and_what_is_sure_needs_no_words(lite, tmp_path):
+    _, ours, x = saved(lite, tmp_path, "categorical", 3)
+    found = ours.predict(x[:2].numpy())
+    rounded = np.float32([[1.0000004, 0, 0], [0.5, 0.4, 0.1]])
+    found = dataclasses.replace(found, probs=rounded)
+    assert found.confidence.tolist() == [1.0, 0.5]
+    assert [bool(words) for words in found.why_unsure()] == [False, True]
