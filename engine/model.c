@@ -26,6 +26,7 @@ static int is_among(const json *node, const char *const *words, int count) {
 static int is_number(const json *node) { return json_kind(node) == JSON_WHOLE || json_kind(node) == JSON_REAL; }
 static int is_bounded(const json *node) { return is_number(node) && json_number(node) < INFINITY; }
 static int is_positive(const json *node) { return is_bounded(node) && json_number(node) > 0; }
+static int is_std(const json *node) { return is_positive(node) && json_number(node) >= 1e-150 && json_number(node) <= 1e150; }
 static int is_count(const json *node) { return json_kind(node) == JSON_WHOLE && json_number(node) >= 1; }
 static int is_share(const json *node) { return json_number(node) == 0 || is_positive(node); }
 static int is_object(const json *node) { return json_kind(node) == JSON_OBJECT; }
@@ -156,7 +157,7 @@ int model_check(reading *r, const json *model) {
     static const struct { const char *key; int (*good)(const json *); } fields[] = {
         {"likelihood", is_likelihood}, {"estimator", is_estimator}, {"class_names", are_names},
         {"preprocess", is_object}, {"input_dims", is_count}, {"network", is_network}, {"prior", is_prior},
-        {"beta", is_share}, {"decay_std", is_positive}, {"training", is_training}, {"temperature", is_positive},
+        {"beta", is_share}, {"decay_std", is_std}, {"training", is_training}, {"temperature", is_positive},
         {"moments_factor", is_factor}, {"conformal", is_conformal}, {"one_pass", is_one_pass},
     };
     const json *keeps = json_get(model, "keeps_dropout");

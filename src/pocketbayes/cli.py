@@ -92,11 +92,12 @@ def compress(
     json: Json = False,
     **values: Any,
 ) -> None:
-    """Make a run's file fit a size, and write a new run directory.
+    """Make a run's file fit a size, a cost or a quality, and write a new run directory.
 
-    Coarser storage, a shared codebook, and pruning are tried, stored, loaded back and
-    measured on the validation part; the best two are fine-tuned. What comes out best fits, or
-    the command fails and says how small it gets. The test set is never looked at.
+    The network is pruned step by step, and trained on after each step. What comes of it is stored
+    at several tolerances, with [bold]--components[/bold] by a codebook too, and measured on the
+    validation part. The best that fits is written, or the command fails and says how small it
+    gets. The test set is never looked at.
 
     [bold]Examples[/bold]
 
@@ -198,7 +199,8 @@ def bench(
     """
     by, found = run_bench(run_or_file, BenchOptions(**given_options(values, config, BENCH)))
     result = {"estimator": by, "runtimes": [timing.facts() for timing in found]}
-    show(result, json, rows_table(f"answers by {by}", [timing.row() for timing in found]))
+    ran = ", ".join(dict.fromkeys(timing.estimator for timing in found))
+    show(result, json, rows_table(f"answers by {ran}", [timing.row() for timing in found]))
 
 
 def figures(

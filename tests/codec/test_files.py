@@ -238,6 +238,13 @@ def test_inspect_tells_what_is_there(tmp_path):
     assert sum(s.bytes for s in found.sections) < found.bytes
     assert "gaussian" in str(found)
     assert f"{found.bytes:,}" in str(found)
+    header, rest = found.bytes - sum(s.bytes for s in found.sections), str(found).splitlines()[-1]
+    assert rest.split() == ["description,", "header", f"{header:,}"]
+    carried = pb.save(model, tmp_path / "n.pocket", example=torch.randn(1, 6))
+    rows = str(carried).splitlines()
+    rows = [r.split() for r in rows[1 + next(i for i, r in enumerate(rows) if "coding" in r) :]]
+    numbers = [int(r[3 if len(r) > 3 else -1].replace(",", "")) for r in rows]
+    assert sum(numbers) == carried.bytes
     json.dumps(found.to_dict())
     assert pb.inspect(tmp_path / "m.pocket").sha256 == found.sha256
 

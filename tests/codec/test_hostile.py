@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hostile_files import BEARABLE, HURTS, crafted, forged, made, of_shape
+from hostile_files import BEARABLE, HURTS, crafted, forged, made, of_shape, with_model
 from torch import nn
 
 import pocketbayes as pb
@@ -180,3 +180,13 @@ def test_a_model_that_is_read_copes_with_what_it_says(good, tmp_path):
     model = pb.load(path)
     pb.save(model, tmp_path / "n.pocket")
     assert str(pb.inspect(tmp_path / "n.pocket"))
+
+
+def test_odd_numbers_of_training_are_refused_or_left_out(good, tmp_path):
+    path = tmp_path / "m.pocket"
+    path.write_bytes(crafted(good["lossless"], with_model(decay_std=1e308)))
+    with pytest.raises(pb.FormatError, match="decay_std"):
+        pb.inspect(path)
+    training = {"method": "mean-field", "lr": None, "epochs": 3}
+    path.write_bytes(crafted(good["lossless"], with_model(training=training)))
+    assert "mean-field, epochs 3" in str(pb.inspect(path))

@@ -37,6 +37,11 @@ def test_all_that_is_installed_is_measured(file, capsys):
         assert min(row["milliseconds"].values()) > 0
         assert row["first_answer_seconds"] > 0
         assert 1e6 < row["memory_bytes"] < 1e10
+    ran = {name: row["estimator"] for name, row in by_name.items()}
+    assert ran.pop("engine", "weight") == "weight"  # which has the law of the others
+    assert {*ran.values()} == {"lrt"}
+    run_here("bench", file, "--seconds", "0.01", "--batch-sizes", "1", "--runtimes", "torch")
+    assert "answers by lrt" in capsys.readouterr().out
     most = by_name["torch"]["memory_bytes"]
     assert all(row["memory_bytes"] < most for name, row in by_name.items() if name != "torch")
 

@@ -112,6 +112,20 @@ def test_two_commands_do_not_write_into_one_directory(tmp_path, call):
         pass
 
 
+def test_a_refused_run_leaves_nothing_behind(tmp_path, call):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n5,6\n7,8\n")
+    for file in ("none.csv", "rows.csv"):
+        code, said = call("train", "--data", "csv", "--file", file, "--target", "c",
+                          "--model", "mlp", "--out", "deep/run")  # fmt: skip
+        assert code != 0
+        assert file in said
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.csv"]
+    (tmp_path / "mine").mkdir()
+    assert call("train", "--data", "csv", "--file", "none.csv", "--target", "c",
+                "--model", "mlp", "--out", "mine")[0] != 0  # fmt: skip
+    assert (tmp_path / "mine").is_dir()
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_sigterm_leaves_a_run_to_go_on_with(tmp_path, count):
     words = [*TRAIN, "--epochs", "5000", "--out", "run", "--batch-size", "16"]

@@ -1,5 +1,6 @@
 """pocketbayes-lite tells what `predict` tells."""
 
+import dataclasses
 import json
 import math
 import threading
@@ -178,7 +179,9 @@ def test_prediction_sets_and_names(lite, tmp_path):
     with pytest.warns(UserWarning, match='predicted by "weight"'):
         _ = ours.predict(x.numpy(), num_samples=1).prediction_set
     assert found.why_unsure()[0] == "not known: a single network cannot tell"
-    assert ours.predict(x.numpy()).why_unsure()[0].endswith(("disagree", "it is ambiguous"))
+    told = ours.predict(x.numpy())
+    for words, sure in zip(told.why_unsure(), told.confidence >= 0.9, strict=True):
+        assert words == "" if sure else words.endswith(("disagree", "it is ambiguous"))
 
 
 def test_one_example_and_several(lite):
@@ -264,3 +267,12 @@ def test_a_place_where_rounding_asks_for_both_sides_of_the_beta_distribution(lit
     expected = pb.predict(model, torch.zeros(1, 1), estimator="mean").interval()
     for bound, wanted in zip(ours.interval(), expected, strict=True):
         close(bound, wanted)
+
+
+def test_a_confidence_is_at_most_one_and_what_is_sure_needs_no_words(lite, tmp_path):
+    _, ours, x = saved(lite, tmp_path, "categorical", 3)
+    found = ours.predict(x[:2].numpy())
+    rounded = np.float32([[1.0000004, 0, 0], [0.5, 0.4, 0.1]])
+    found = dataclasses.replace(found, probs=rounded)
+    assert found.confidence.tolist() == [1.0, 0.5]
+    assert [bool(words) for words in found.why_unsure()] == [False, True]

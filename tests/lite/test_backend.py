@@ -104,6 +104,47 @@ def test_what_the_engine_cannot_do_is_said():
         pb.predict(model, x, backend="rust")
 
 
+class Twice(nn.Module):
+    """One layer for both halves of a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.part, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.part(x[:, :3]) + self.part(x[:, 3:]))
+
+
+def test_noise_at_every_output_is_drawn_where_each_row_uses_each_weight_once():
+    torch.manual_seed(0)
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    model, x = pb.bayesianize_(flat, std_init=0.3).eval(), torch.randn(5, 2, 3)
+    for estimator in (None, "lrt", "flipout"):
+        expected = pb.predict(model, x, 4000, estimator="lrt")
+        found = pb.predict(model, x, 4000, estimator=estimator, backend="engine")
+        close(found.probs, expected.probs, atol=0.03)
+        close(found.epistemic, expected.epistemic, atol=0.03)
+    deep = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    for net, inputs in ((deep, x), (Twice(), x.flatten(1))):
+        with pytest.raises(pb.PocketBayesError, match='pass estimator="weight"'):
+            pb.predict(pb.bayesianize_(net), inputs, backend="engine")
+
+
+def test_a_promise_holds_for_draws_of_one_law(lite, tmp_path, recwarn):
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 2, 3), torch.randint(0, 2, (40,))
+    for late in (False, True):
+        layers = [nn.Flatten(), nn.Linear(6, 8)], [nn.Linear(3, 4), nn.Flatten()]
+        model = pb.bayesianize_(nn.Sequential(*layers[late], nn.ReLU(), nn.Linear(8, 2)))
+        pb.conformal(model, [(x, y)], level=0.8)
+        pb.save(model, tmp_path / "m.pocket", example=x[:1])
+        recwarn.clear()
+        assert lite.load(tmp_path / "m.pocket").predict(x.numpy()).prediction_set.any(1).all()
+        assert pb.predict(model, x, estimator="weight").prediction_set.any(1).all()
+        said = [str(w.message) for w in recwarn if "calibrated by" in str(w.message)]
+        assert len(said) == 2 * late, said
+
+
 class Odd(nn.Module):
     def __init__(self):
         super().__init__()

@@ -81,6 +81,10 @@ def test_damaged_files_are_errors(lite, tmp_path):
         lite.load(tmp_path / "bad.pocket")
     with pytest.raises(lite.LiteError, match="cannot be read"):
         lite.load(tmp_path / "none.pocket")
+    with pytest.raises(lite.LiteError, match="is a folder"):
+        lite.load(tmp_path)
+    with pytest.raises(lite.LiteError, match="path is empty"):
+        lite.load("")
 
 
 def test_a_file_without_a_program_says_what_to_do(lite):

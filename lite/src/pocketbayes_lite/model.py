@@ -52,8 +52,12 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     Raises:
         LiteError: the file is damaged, or has no program of its network.
     """
+    if isinstance(path, str) and not path:
+        raise LiteError("the path is empty: name a .pocket file")
     try:
         found = Path(path)
+        if found.is_dir():
+            raise LiteError(f"{path} is a folder: name the file, such as model.pocket in a run's")
         if found.exists() and not found.is_file():
             raise LiteError(f"{path} is no file: a pipe or device might block, or never end")
         data = found.read_bytes()

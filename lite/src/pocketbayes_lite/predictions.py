@@ -12,6 +12,8 @@ from pocketbayes_lite.errors import LiteError
 
 Array = NDArray[np.float32]
 _TEMPERED = 0.3  # a posterior of a smaller beta promises more than it holds
+_SURE = 0.9
+_DRAWN = {"lrt", "flipout", "weight"}
 _NOTHING_DRAWN = {"one_pass": "by one pass, draws would", "moments": "by moments, draws would"}
 
 
@@ -40,10 +42,19 @@ class Prediction:
         return None if names is None else tuple(names)
 
     def why_unsure(self) -> list[str]:
-        """The larger part of each example's doubt, in words."""
+        """The larger part of each example's doubt, in words; none of what is sure.
+
+        Classes and labels are sure from a probability of 0.9 on, values if what the model does not
+        know is the smaller part of their spread.
+        """
         rows = [np.atleast_1d(part) for part in (self.aleatoric, self.epistemic)]
         sums = (part.reshape(len(part), -1).sum(1).tolist() for part in rows)
-        return [self._words(*parts) for parts in zip(*sums, strict=True)]
+        parts = zip(self._is_sure(), *sums, strict=True)
+        return ["" if sure else self._words(*both) for sure, *both in parts]
+
+    def _is_sure(self) -> NDArray[np.bool_]:
+        """(N,) whether a row needs no words."""
+        raise NotImplementedError
 
     def _words(self, aleatoric: float, epistemic: float) -> str:
         if self.num_samples == 1:
@@ -59,7 +70,9 @@ class Prediction:
         found = self.facts.get("conformal")
         if found is None:
             return None
-        if found.get("estimator") not in (None, self.estimator):
+        both = {found.get("estimator"), self.estimator}
+        alike = self.facts.get("one_law") is True and both <= _DRAWN  # as `conformal` saw
+        if None not in both and len(both) > 1 and not alike:
             _warn(
                 f'calibrated by estimator="{found["estimator"]}", predicted by "{self.estimator}": '
                 "the promised coverage is that of the same estimator"
@@ -87,10 +100,13 @@ class ClassPrediction(Prediction):
     label: NDArray[np.int64]
     class_axis: int = 1
 
+    def _is_sure(self) -> NDArray[np.bool_]:
+        return _all_of_each(self.confidence >= _SURE)
+
     @property
     def confidence(self) -> Array:
         """(N,) the probability of `label`."""
-        return np.asarray(self.probs.max(self.class_axis))
+        return np.asarray(np.minimum(self.probs.max(self.class_axis), 1))
 
     @property
     def prediction_set(self) -> NDArray[np.bool_]:
@@ -122,10 +138,13 @@ class LabelPrediction(Prediction):
     entropy: Array
     label: NDArray[np.int64]
 
+    def _is_sure(self) -> NDArray[np.bool_]:
+        return _all_of_each(self.confidence >= _SURE)
+
     @property
     def confidence(self) -> Array:
         """(N, labels) the probability of `label`."""
-        return np.asarray(np.maximum(self.probs, 1 - self.probs))
+        return np.asarray(np.minimum(np.maximum(self.probs, 1 - self.probs), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +160,9 @@ class ValuePrediction(Prediction):
     std: Array
     level: float
     interval_at: Callable[[float], tuple[Array, Array]] = field(repr=False)
+
+    def _is_sure(self) -> NDArray[np.bool_]:
+        return _all_of_each(self.epistemic <= self.aleatoric)
 
     def interval(self, level: float | None = None) -> tuple[Array, Array]:
         """The central interval that holds this share of the probability, as (low, high).
@@ -166,6 +188,12 @@ class ValuePrediction(Prediction):
             low = np.minimum(np.maximum(np.ceil(low - more), 0), nearest)
             high = np.maximum(np.floor(high + more), nearest)
         return low.astype(np.float32), high.astype(np.float32)
+
+
+def _all_of_each(good: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(N,) as `why_unsure` has its rows."""
+    rows = np.atleast_1d(good)
+    return np.asarray(rows.reshape(len(rows), -1).all(1))
 
 
 def _warn(message: str) -> None:

@@ -83,12 +83,13 @@ def model_in(description: dict[str, Any]) -> Description:
         "network": network is None or _is_network(network),
         "prior": model.get("prior") in (None, "learned", "fixed"),
         "beta": model.get("beta") in (None, 0) or _is_positive(model["beta"]),
-        "decay_std": model.get("decay_std") is None or _is_positive(model["decay_std"]),
+        "decay_std": model.get("decay_std") is None or _is_std(model["decay_std"]),
         "training": model.get("training") is None or _is_training(model["training"]),
         "temperature": model.get("temperature") is None or _is_positive(model["temperature"]),
         "moments_factor": model.get("moments_factor") is None
         or (_is_positive(model["moments_factor"]) and 1e-6 <= model["moments_factor"] <= 1e6),
         "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
+        "one_law": model.get("one_law") is None or isinstance(model["one_law"], bool),
         "one_pass": model.get("one_pass") is None or _is_one_pass(model["one_pass"]),
     }
     for field, good in checks.items():
@@ -115,6 +116,11 @@ def _is_training(found: Any) -> bool:
         and all(isinstance(found.get(name, ""), str) for name in ("subset", "prior_by"))
         and ("prior_by" not in found or _is_range(found.get("prior_std")))
     )
+
+
+def _is_std(value: Any) -> bool:
+    """Positive, and so is its square, as a finite number."""
+    return _is_positive(value) and 1e-150 <= value <= 1e150
 
 
 def _is_range(ends: Any) -> bool:

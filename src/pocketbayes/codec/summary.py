@@ -171,7 +171,8 @@ class FileSummary:
         longest = min(max((len(name) for name, _ in columns), default=0), _LONGEST_NAME)
         lines += ["", "columns"] if columns else []
         lines += [f"{printable(name):<{longest}}  {printable(words)}" for name, words in columns]
-        width = max((len(s.name) for s in self.sections), default=7)
+        rest = self._unlisted()
+        width = max(len(name) for name in ("section", *rest, *(s.name for s in self.sections)))
         head = (
             f"{'section':<{width}}  {'coding':<11}  {'numbers':>12}  {'bytes':>12}  {'bound':>12}"
         )
@@ -180,7 +181,14 @@ class FileSummary:
             bound = "" if s.bound is None else f"{s.bound:,.0f}"
             sizes = f"{s.numbers:>12,}  {s.bytes:>12,}  {bound:>12}"
             lines.append(f"{printable(s.name):<{width}}  {s.coding:<11}  {sizes}")
+        lines += [f"{name:<{width}}  {'':<11}  {'':>12}  {n:>12,}" for name, n in rest.items()]
         return "\n".join(lines)
+
+    def _unlisted(self) -> dict[str, int]:
+        """Bytes of the file that are in no section of arrays."""
+        program = self.program["bytes"] if self.program is not None else 0
+        rest = self.bytes - program - sum(section.bytes for section in self.sections)
+        return ({"program": program} if program else {}) | {"description, header": rest}
 
     __repr__ = __str__
 

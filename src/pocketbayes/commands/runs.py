@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import yaml
 from pocketbayes.codec import prepare_directory, write_atomically
 from pocketbayes.commands.yaml_files import YamlError, read_yaml
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.training import checkpoints_in
+from pocketbayes.training import LOCK, checkpoints_in
 
 CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
 
@@ -26,6 +26,22 @@ def new_directory(out: Path) -> Path:
             "--out"
         )
     return directory
+
+
+@contextmanager
+def only_created(out: Path) -> Iterator[None]:
+    """Takes away the directories made for a run that was refused before it had trained."""
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        yield
+    except Exception:
+        if missing and out.is_dir() and {p.name for p in out.iterdir()} <= {LOCK, CONFIG}:
+            for path in out.iterdir():
+                path.unlink()
+            with suppress(OSError):  # another has written into one of them
+                for folder in missing:
+                    folder.rmdir()
+        raise
 
 
 def resumable_directory(directory: Path) -> Path:

@@ -31,6 +31,7 @@ from pocketbayes.commands.runs import (
     MODEL,
     has_checkpoint,
     new_directory,
+    only_created,
     resumable_directory,
     write_config,
     write_metrics,
@@ -57,7 +58,9 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     options = plan.options
     out = options.out or Path("runs", f"{options.data}-{options.model}-{options.method}")
     first = int(os.environ.get("RANK", 0)) == 0
-    with only_writer(prepare_directory(out) if first else None):
+    if not first:
+        return _run_in(out, plan, resume, first)
+    with only_created(out), only_writer(prepare_directory(out)):
         return _run_in(out, plan, resume, first)
 
 

@@ -117,12 +117,12 @@ def _require_promise(
     model: nn.Module, estimator: str, num_samples: int, level: float | None
 ) -> None:
     """An error if `conformal` made its promise for other predictions."""
-    facts = describe(model).conformal
-    if facts is None or level is not None:
+    known = describe(model)
+    if known.conformal is None or level is not None:
         return
-    found = Conformal.from_facts(facts)
+    found = Conformal.from_facts(known.conformal, known.one_law)
     made = {estimator, "none"} if estimator == "mean" else {estimator}
-    if found.num_samples != num_samples or found.estimator not in {None, *made}:
+    if found.num_samples != num_samples or not any(map(found.holds_for, made)):
         raise PocketBayesError(
             f'conformal promised for estimator="{found.estimator}" and {found.num_samples} draws, '
             f'and this would be "{estimator}" and {num_samples}: export with those, or call '

@@ -93,7 +93,7 @@ from pocketbayes.layers.reading import (
     output_rows,
 )
 from pocketbayes.layers.selection import library_type
-from pocketbayes.layers.uses import uses_of_weights
+from pocketbayes.layers.uses import tells_rows_alike, uses_of_weights
 from pocketbayes.layers.walking import (
     first_parameter,
     has_posteriors,
@@ -187,6 +187,7 @@ __all__ = [
     "small_products",
     "spread",
     "stored",
+    "tells_rows_alike",
     "tensors_at",
     "tensors_of",
     "unwrapped",

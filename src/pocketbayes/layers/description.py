@@ -22,7 +22,7 @@ NOISE = "noise_log_std"
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 CALIBRATIONS = ("temperature", "conformal", "moments_factor")
 _KEY = "_pocketbayes_description"
-_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass")
+_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass", "one_law")
 _OF_HEAD = tuple(PREFIX + name for name in OnePassHead.names)
 
 
@@ -37,6 +37,7 @@ class Description:
     `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data,
     `moments_factor` is what `calibrate_moments_` did.
     `one_pass` is what `distill_` taught: where the head reads, and from which draws it learned.
+    `one_law`: `conformal` saw that "lrt", "flipout" and "weight" have one law for each example.
     """
 
     likelihood: str | None = None
@@ -54,6 +55,7 @@ class Description:
     conformal: dict[str, Any] | None = None
     one_pass: dict[str, Any] | None = None
     moments_factor: float | None = None
+    one_law: bool | None = None
 
     def to_facts(self) -> dict[str, Any]:
         """As plain values; without what files of old do not have, where it is not there."""
@@ -107,7 +109,8 @@ def _training_in_words(training: Mapping[str, Any]) -> str:
         "lr": "learning rate {:g}", "epochs": "epochs {:,}", "best_epoch": "best {:,}",
         "steps": "steps {:,}",
     }  # fmt: skip
-    known = [text.format(training[name]) for name, text in words.items() if name in training]
+    found = {name: value for name, value in training.items() if value is not None}
+    known = [text.format(found[name]) for name, text in words.items() if name in found]
     parts = {"last-layer": "diagonal, of the last layer", "all": "diagonal, of all weights"}
     known += [parts.get(training[name], training[name]) for name in ("subset",) if name in training]
     return ", ".join([training["method"], *known])

@@ -12,9 +12,11 @@ from pocketbayes.layers.ensembles import members_of
 from pocketbayes.layers.inputs import Inputs, called, explained_failure, num_examples, tensors_of
 from pocketbayes.layers.modes import restored_mode
 from pocketbayes.layers.module import BayesianModule
-from pocketbayes.posteriors import Posterior, isolated_randomness
+from pocketbayes.layers.walking import modules_of
+from pocketbayes.posteriors import Posterior, SpikeSlab, isolated_randomness
 
-_COUNTED = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+_LINEAR = (nn.Linear, nn.modules.conv._ConvNd)
+_COUNTED = (*_LINEAR, nn.MultiheadAttention, nn.RNNBase)
 
 
 class Use(NamedTuple):
@@ -67,6 +69,27 @@ def uses_of_weights(model: nn.Module, x: Inputs) -> list[Use]:
         for member in members_of(model.eval()):
             called(member, x)
     return found
+
+
+def tells_rows_alike(model: nn.Module, x: Inputs) -> bool:
+    """Whether draws by "lrt" and "flipout" have the law of whole weights, for each row by itself.
+
+    So it is where layers that are linear use each random weight once for a row, as in a network of
+    linear layers, flattening and operations on each number. Of weights with an inclusion variable
+    each, local reparameterisation keeps the moments alone.
+    """
+    for module in modules_of(model):
+        if not isinstance(module, BayesianModule):
+            continue
+        random = [q for q in module.posteriors_by_name().values() if q.is_random]
+        if not isinstance(module, _LINEAR) and any(len(q.shape) > 1 for q in random):
+            return False
+        if any(isinstance(q, SpikeSlab) and q.is_independent and not q.is_normal for q in random):
+            return False
+    positions = dict[Posterior | Tensor, float]()
+    for weight, count in uses_of_weights(model, x):
+        positions[weight] = positions.get(weight, 0) + count
+    return all(n <= 1 for q, n in positions.items() if isinstance(q, Posterior) and q.is_random)
 
 
 def _require_examples(x: object) -> None:

@@ -12,6 +12,8 @@ from pocketbayes.layers import (
     moved,
     named_tensors,
     require_module,
+    tells_rows_alike,
+    unwrapped,
     update_description,
 )
 from pocketbayes.likelihoods import (
@@ -25,6 +27,7 @@ from pocketbayes.likelihoods import (
 )
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import (
+    DRAWN,
     Conformal,
     best_temperature,
     class_losses,
@@ -98,7 +101,7 @@ def temperature_(
             total = losses if total is None else total + losses
     if total is None:
         raise DataError("the loader is empty: it yielded no batch to find a temperature by")
-    update_description(model, temperature=best_temperature(total), conformal=None)
+    update_description(model, temperature=best_temperature(total), conformal=None, one_law=None)
     return model
 
 
@@ -160,7 +163,9 @@ def conformal(
         num_samples=answers.predictions[0].num_samples,
         estimator=answers.estimator,
     )
-    update_description(model, conformal=found.to_facts())
+    first = moved(answers.first, first_parameter(model).device)
+    alike = answers.estimator in DRAWN and tells_rows_alike(unwrapped(model), first)
+    update_description(model, conformal=found.to_facts(), one_law=alike or None)
     return model
 
 

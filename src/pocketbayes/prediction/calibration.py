@@ -14,6 +14,7 @@ from pocketbayes.prediction.scores import mixture_log_density
 
 MOST_TEMPERATURE = 20.0
 _STEPS = 80
+DRAWN = frozenset(("lrt", "flipout", "weight"))
 
 
 def temperatures() -> Tensor:
@@ -113,6 +114,7 @@ class Conformal:
         examples: how many it was found on.
         num_samples: draws of the predictions then.
         estimator: how they were made; None: in a file from before that was kept.
+        one_law: draws by "lrt", "flipout" and "weight" have the same law for each example.
     """
 
     level: float
@@ -120,6 +122,13 @@ class Conformal:
     examples: int
     num_samples: int
     estimator: str | None = None
+    one_law: bool = False
+
+    def holds_for(self, estimator: str | None) -> bool:
+        """Whether predictions by this one are as those were."""
+        both = {self.estimator, estimator}
+        alike = self.one_law and both <= DRAWN
+        return None in both or len(both) == 1 or alike
 
     def to_facts(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -134,8 +143,9 @@ class Conformal:
         return facts if self.estimator is None else facts | {"estimator": self.estimator}
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> "Conformal":
-        """From what `to_facts` gave."""
+    def from_facts(cls, facts: dict[str, Any], one_law: bool | None = None) -> "Conformal":
+        """From what `to_facts` gave, and what the description says beside it."""
         threshold = torch.tensor(facts["threshold"], dtype=torch.float64).reshape(facts["shape"])
         rest = {name: facts[name] for name in ("level", "examples", "num_samples")}
-        return cls(threshold=threshold, estimator=facts.get("estimator"), **rest)
+        by = facts.get("estimator")
+        return cls(threshold=threshold, estimator=by, one_law=bool(one_law), **rest)

@@ -24,8 +24,8 @@ from pocketbayes.layers import (
     estimator_of,
     first_parameter,
     has_random_weights,
-    is_fully_connected,
     members_of,
+    tells_rows_alike,
     unwrapped,
 )
 from pocketbayes.posteriors import current_drawing, mixed_seed, no_drawing
@@ -43,6 +43,7 @@ class _Engines(NamedTuple):
     weights: KnownWeights
     facts: Description
     by_shape: dict[object, Any]
+    alike: dict[object, bool]  # whether their rows are told of equally by all draws
 
 
 _known = WeakKeyDictionary[nn.Module, _Engines]()
@@ -84,14 +85,16 @@ class _EngineDraws:
 
 
 def _estimator(model: nn.Module, inputs: tuple[Tensor, ...], chosen: str | None) -> str:
-    """What the engine calls it. Noise at every output is draws of weights where nothing is shared.
-
-    That is in fully connected networks of feature vectors: each example is then told of equally.
-    """
+    """What the engine calls it; noise at every output, too, where that is the law of weights."""
     by = chosen or (estimator_of(model) if has_random_weights(model) else "weight")
     if by not in ("lrt", "flipout"):
         return by
-    if len(inputs) != 1 or inputs[0].dim() != 2 or not is_fully_connected(model):
+    with no_drawing():
+        known, shape = _known_of(model), _shape(inputs)
+        if shape not in known.alike:
+            x = tuple(part[:1] for part in inputs)
+            known.alike[shape] = tells_rows_alike(unwrapped(model), x if len(x) > 1 else x[0])
+    if not known.alike[shape]:
         raise PocketBayesError(
             f'backend="engine" has no estimator="{by}" for this network: pass estimator="weight", '
             "which draws whole networks (another predictive), or leave backend away"
@@ -108,17 +111,26 @@ def _positional(x: Inputs) -> tuple[Tensor, ...]:
 
 
 def _engine_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
-    """The model in the engine, as long as it has the same weights and says the same of itself."""
-    root = unwrapped(model)
-    facts, shape = description_to_store(root), tuple(part.shape[1:] for part in inputs)
-    known = _known.get(root)
-    if known is None or known.facts != facts or not known.weights.are_in(root):
-        known = _known[root] = _Engines(KnownWeights(root, ()), facts, {})
+    """The model in the engine."""
+    known, shape = _known_of(model), _shape(inputs)
     if shape not in known.by_shape:
         while len(known.by_shape) >= _MOST_SHAPES:
             known.by_shape.pop(next(iter(known.by_shape)))
-        known.by_shape[shape] = _loaded(root, inputs)
+        known.by_shape[shape] = _loaded(unwrapped(model), inputs)
     return known.by_shape[shape]
+
+
+def _known_of(model: nn.Module) -> _Engines:
+    """What is kept for as long as it has the same weights and says the same of itself."""
+    root = unwrapped(model)
+    facts, known = description_to_store(root), _known.get(root)
+    if known is None or known.facts != facts or not known.weights.are_in(root):
+        known = _known[root] = _Engines(KnownWeights(root, ()), facts, {}, {})
+    return known
+
+
+def _shape(inputs: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:
+    return tuple(part.shape[1:] for part in inputs)
 
 
 def _loaded(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:

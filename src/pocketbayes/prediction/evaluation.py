@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError
-from pocketbayes.layers import first_parameter, named_tensors, num_examples
+from pocketbayes.layers import Inputs, first_parameter, named_tensors, num_examples
 from pocketbayes.likelihoods import LIKELIHOODS, likelihood_of, require_labels
 from pocketbayes.prediction import metrics
 from pocketbayes.prediction.faults import require_finite
@@ -126,7 +126,10 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model says about a data set, batch by batch, what is true, and how that was found."""
+    """What a model says about a data set, batch by batch, what is true, and how that was found.
+
+    `first` are the inputs of the first batch.
+    """
 
     predictions: list[Any]
     targets: list[Tensor]
@@ -134,6 +137,7 @@ class Answers:
     estimator: str
     seconds: float
     likelihood: str
+    first: Inputs
 
 
 def answered(
@@ -147,11 +151,12 @@ def answered(
     begin = time.perf_counter()
     if not isinstance(loader, Iterable):
         raise DataError(f"the loader is a {type(loader).__name__}; pass a DataLoader or a list")
-    predictions, targets, rows = list[Any](), list[Tensor](), 0
+    predictions, targets, rows, first = list[Any](), list[Tensor](), 0, None
     for batch in loader:
         x, y = unpack(batch, "the loader", float_dtype(model))
         require_finite([*named_tensors(x), ("the target", y)], "the loader", rows)
         rows += len(y)
+        first = x if first is None else first
         prediction = predict(
             model, x, num_samples, batch_size=num_examples(x), single=False, **options
         )
@@ -159,7 +164,7 @@ def answered(
             require_labels(prediction.probs, y)
         predictions.append(prediction)
         targets.append(y.to(first_parameter(model).device))
-    if not predictions:
+    if first is None:
         raise DataError("the loader is empty: it yielded no batch to evaluate")
     outside = None
     if ood_loader is not None:
@@ -169,7 +174,7 @@ def answered(
     likelihood = likelihood_of(model, options.get("likelihood")).name
     seconds = time.perf_counter() - begin
     by = predictions[0].estimator
-    return Answers(evened(predictions), targets, outside, by, seconds, likelihood)
+    return Answers(evened(predictions), targets, outside, by, seconds, likelihood, first)
 
 
 def record_of(answers: Answers) -> Record:

@@ -154,7 +154,8 @@ def predict(
     if not parts:
         raise DataError("there is nothing to predict: the input holds no batch")
     _require_finite(parts)
-    conformal = None if known.conformal is None else Conformal.from_facts(known.conformal)
+    promise = known.conformal
+    conformal = None if promise is None else Conformal.from_facts(promise, known.one_law)
     return replace(joined(parts, single), conformal=conformal, beta=known.beta, estimator=by)
 
 

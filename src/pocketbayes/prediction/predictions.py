@@ -56,7 +56,7 @@ class Prediction:
 
     def _promise(self, found: Conformal) -> Conformal:
         """What `conformal` found, with a warning if this prediction was made otherwise."""
-        if found.estimator is not None and self.estimator not in (None, found.estimator):
+        if not found.holds_for(self.estimator):
             warn(
                 f'calibrated by estimator="{found.estimator}", predicted by "{self.estimator}": '
                 "the promised coverage is that of the same estimator",

@@ -78,12 +78,19 @@ def as_text(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4g}"
+        return f"{100 * value:.2f} %" if name.endswith("accuracy") else plain_number(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     return printable(str(value))
+
+
+def plain_number(value: float) -> str:
+    """Four digits, or five of large numbers; an exponent only of very large or small ones."""
+    if not 1000 <= abs(value) < 1e9:
+        return f"{value:.4g}"
+    return f"{float(f'{value:.5g}'):.10g}"
 
 
 def as_cell(value: Any) -> Any:

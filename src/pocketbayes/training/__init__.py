@@ -7,13 +7,14 @@ from pocketbayes.training.defaults import suitable_batch_size
 from pocketbayes.training.environment import DEVICES, PRECISIONS
 from pocketbayes.training.fitting import fit
 from pocketbayes.training.flops import TrainingFlops, training_flops
-from pocketbayes.training.locking import only_writer
+from pocketbayes.training.locking import LOCK, only_writer
 from pocketbayes.training.observation_noise import refresh_noise_
 from pocketbayes.training.own_loops import loss
 from pocketbayes.training.soft_labels import with_teacher
 
 __all__ = [
     "DEVICES",
+    "LOCK",
     "PRECISIONS",
     "FitResult",
     "TrainingFlops",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pocketbayes.errors import TrainingError, warn
 
-NAME = ".lock"
+LOCK = ".lock"
 _HELD: dict[Path, tuple[int, int]] = {}  # descriptor and thread of each that is written into
 
 
@@ -42,7 +42,7 @@ def _locked(directory: Path) -> int | None:
         import fcntl
     except ImportError:  # Windows
         return None
-    descriptor = os.open(directory / NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
