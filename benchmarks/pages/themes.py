@@ -320,9 +320,8 @@ RUNTIMES = Page(
     "what a pass of the C engine costs, in passes of torch",
     "Ratios to torch's plain, dense, eager pass of the same network that was timed just before, on "
     "one thread: below 1 the engine is faster. Weights are random, and of a density one by one at "
-    "random. Moments include 30 draws of the outputs' Gaussian and all that a prediction holds. "
-    "Of files, both sides have the same number of threads, and the fastest of six turns or more "
-    "counts, for the machine was shared.",
+    "random; moments include 30 draws of the outputs' Gaussian and all that a prediction holds. "
+    "Of files, both sides have as many threads, and the fastest of six turns or more counts.",
     (
         Table(
             "The engine beside torch",
