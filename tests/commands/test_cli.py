@@ -477,7 +477,7 @@ def test_a_run_finds_its_data_again_from_anywhere(work, quick, tmp_path, monkeyp
 def test_a_failed_start_leaves_no_run(work, quick):
     words = ["train", "--data", "csv", "--file", "nowhere.csv", "--model", "mlp", "--out", "failed"]
     quick(*words, code=1)
-    assert "is not a run" in quick("predict", "failed", "digit0.png", code=1).stderr
+    assert "cannot read failed" in quick("predict", "failed", "digit0.png", code=1).stderr
 
 
 def test_images_of_another_size_are_not_shrunk_silently(work, quick):
