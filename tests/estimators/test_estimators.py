@@ -58,7 +58,7 @@ def test_predictions_follow_the_units_of_inputs_and_targets():
     np.testing.assert_allclose(other_std, std * 512, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1e-3, 1e6), (1e200, 0), (1e-200, 0)])
+@pytest.mark.parametrize(("scale", "shift"), [(1e-3, 1e6), (1e150, 0), (1e-200, 0)])
 def test_a_small_spread_around_a_large_mean_and_extreme_units_are_learned(scale, shift):
     X, y = line(100)
     model = pb.BayesRegressor(**QUICK, method=METHOD).fit(X * scale + shift, y * scale + shift)

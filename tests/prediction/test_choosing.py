@@ -96,10 +96,14 @@ def test_draws_are_made_where_they_are_wanted():
     assert pb.predict(model, X).estimator == "lrt"  # what the promise is for
 
 
-def test_units_that_have_no_square_are_drawn():
+def test_units_whose_variance_is_too_large_are_an_error():
     model = regression(scaled)
+    for unit in (1e150, 1e-150):
+        model.output_std.fill_(unit)
+        assert pb.predict(model, X).std.isfinite().all()
     model.output_std.fill_(1e200)
-    assert pb.predict(model, X).estimator == "lrt"
+    with pytest.raises(pb.DataError, match="row 0 of (mean|std) is not finite"):
+        pb.predict(model, X)
 
 
 def test_other_kinds_are_drawn():

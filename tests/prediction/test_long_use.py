@@ -2,27 +2,13 @@
 
 import multiprocessing
 import resource
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from seeded_answers import answer, asked
 from small_models import classifier
-
-import pocketbayes as pb
-
-X = torch.linspace(-1, 1, 12).reshape(3, 4)
-
-
-def answer(model, seed):
-    given = torch.Generator().manual_seed(seed)
-    return pb.predict(model, X, 4, given, likelihood="categorical").probs
-
-
-def asked(model, seed):
-    """The same as a list, in a process with one thread."""
-    torch.set_num_threads(1)
-    return answer(model, seed).tolist()
 
 
 def resident():
@@ -54,8 +40,8 @@ def test_a_model_is_shared_by_the_workers_of_a_pool(way):
     try:
         model = classifier()
         wanted = [answer(model, seed).tolist() for seed in range(6)]
-        with multiprocessing.get_context(way).Pool(2) as pool:
-            found = pool.starmap(asked, [(model, seed) for seed in range(6)])
+        with ProcessPoolExecutor(2, multiprocessing.get_context(way)) as pool:
+            found = list(pool.map(asked, [model] * 6, range(6), timeout=120))
         assert found == wanted
         assert asked(model, 0) == wanted[0]
     finally:

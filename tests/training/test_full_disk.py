@@ -47,7 +47,7 @@ def test_a_run_goes_on_without_checkpoints(tmp_path, largest):
     with pytest.warns(UserWarning, match=r"cannot write .*checkpoint\.pt: File too large; there"):
         found = fitted(tmp_path)
     assert all(torch.equal(v, found.model.state_dict()[k]) for k, v in expected.items())
-    assert [path.name for path in tmp_path.iterdir()] == ["history.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "history.jsonl"]
 
 
 def test_a_checkpoint_is_tried_again_and_the_old_one_kept(tmp_path, monkeypatch):
@@ -67,7 +67,8 @@ def test_a_checkpoint_is_tried_again_and_the_old_one_kept(tmp_path, monkeypatch)
     assert "checkpoint.pt: No space left on device; what was there is kept" in str(told[0].message)
     monkeypatch.undo()
     assert len(tried) > 6
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "history.jsonl"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".lock", "checkpoint.pt", "history.jsonl"]
     assert fitted(tmp_path, resume=True).history[-1]["epoch"] == 3
 
 
