@@ -102,7 +102,7 @@ def test_units_whose_variance_is_too_large_are_an_error():
         model.output_std.fill_(unit)
         assert pb.predict(model, X).std.isfinite().all()
     model.output_std.fill_(1e200)
-    with pytest.raises(pb.DataError, match="row 0 of (mean|std) is not finite"):
+    with pytest.raises(pb.DataError, match=r"row 0 of (mean|std) is not finite"):
         pb.predict(model, X)
 
 
