@@ -17,6 +17,7 @@ from stage_two import drawn_
 from timing import seconds
 
 import pocketbayes as pb
+from pocketbayes.layers import set_estimator
 from pocketbayes.methods import StartContext
 from pocketbayes.models import build_network
 
@@ -56,9 +57,7 @@ def variants(name: str) -> dict[str, torch.nn.Module]:
         pb.Sharing(draw=draw).begin(model, context)
         made[f"sharing, {draw} draws"] = model
     made["sharing, lrt"] = copy.deepcopy(made["sharing, independent draws"])
-    for module in made["sharing, lrt"].modules():
-        if hasattr(module, "estimator"):
-            module.estimator = "lrt"
+    set_estimator(made["sharing, lrt"], "lrt")
     return {row: model.eval() for row, model in made.items()}
 
 

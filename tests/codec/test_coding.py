@@ -385,7 +385,7 @@ def test_a_stored_gaussian_is_as_near_as_was_asked_for(tmp_path, tolerance, std)
     """Means of one, whose float32 neighbours lie 1.2e-7 apart: too far for the smallest steps."""
     torch.manual_seed(0)
     model = pb.bayesianize_(torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)))
-    posterior = model[0].posteriors["weight"]
+    posterior = model[0]._posteriors["weight"]
     with torch.no_grad():
         posterior.mean.copy_(torch.rand(64, 64) + 1)
         posterior.log_std.copy_(math.log(std) + torch.rand(64, 64))
@@ -395,7 +395,7 @@ def test_a_stored_gaussian_is_as_near_as_was_asked_for(tmp_path, tolerance, std)
     )
     p, q = (
         torch.distributions.Normal(g.mean.double(), g.log_std.double().exp())
-        for g in (posterior, stored[0].posteriors["weight"])
+        for g in (posterior, stored[0]._posteriors["weight"])
     )
     nats = torch.distributions.kl_divergence(p, q)
     assert nats.max() <= 1.03 * tolerance
@@ -404,11 +404,11 @@ def test_a_stored_gaussian_is_as_near_as_was_asked_for(tmp_path, tolerance, std)
 def test_means_whose_multiples_would_be_infinite_are_kept_whole(tmp_path):
     model = pb.bayesianize_(torch.nn.Linear(3, 2))
     with torch.no_grad():
-        model.posteriors["weight"].mean.fill_(3.4e38)
-        model.posteriors["weight"].log_std.copy_(torch.linspace(80, 90, 6).view(2, 3))
+        model._posteriors["weight"].mean.fill_(3.4e38)
+        model._posteriors["weight"].log_std.copy_(torch.linspace(80, 90, 6).view(2, 3))
     pb.save(model, tmp_path / "m.pocket")
     again = pb.load(tmp_path / "m.pocket", torch.nn.Linear(3, 2))
-    assert torch.equal(again.posteriors["weight"].mean, model.posteriors["weight"].mean)
+    assert torch.equal(again._posteriors["weight"].mean, model._posteriors["weight"].mean)
 
 
 @pytest.mark.parametrize(("share", "coding"), [(0.3, "half"), (0.99995, "raw"), (1e-9, "raw")])

@@ -148,7 +148,7 @@ def test_a_network_of_ones_own_loads_into_a_given_one(tmp_path):
     again = pb.load(tmp_path / "m.pocket", net)
     assert again is net
     assert_same(model, again)
-    assert again.encoder.posteriors["weight"] is again.decoder.posteriors["weight"]
+    assert again.encoder._posteriors["weight"] is again.decoder._posteriors["weight"]
     x = torch.randint(9, (5,))
     torch.manual_seed(1)
     one = model.eval()(x)

@@ -137,13 +137,13 @@ def test_equal_scores_still_give_the_exact_number():
 def test_every_tensor_keeps_a_weight_and_vectors_are_left_alone():
     model = net("gaussian", bias=True)
     with torch.no_grad():
-        model[2].posterior("weight").mean.mul_(1e-9)
-        model[0].posterior("bias").mean.zero_()
-    best = int(model[2].posterior("weight").mean.abs().argmax())
+        model[2]._posteriors["weight"].mean.mul_(1e-9)
+        model[0]._posteriors["bias"].mean.zero_()
+    best = int(model[2]._posteriors["weight"].mean.abs().argmax())
     pb.prune_(model, 0.01, by="magnitude")
-    assert model[2].posterior("weight").index.tolist() == [best]
-    assert model[0].posterior("weight").num_active == 2
-    assert all(type(layer.posterior("bias")) is Gaussian for layer in (model[0], model[2]))
+    assert model[2]._posteriors["weight"].index.tolist() == [best]
+    assert model[0]._posteriors["weight"].num_active == 2
+    assert all(type(layer._posteriors["bias"]) is Gaussian for layer in (model[0], model[2]))
 
 
 def test_density_one_changes_nothing_but_priors():
@@ -163,9 +163,9 @@ def test_only_whole_units_of_a_structured_network_go():
         model, [(torch.randn(8, 30), torch.randint(32, (8,)))],
         pb.Subspace(density=0.5, structure="block16"), epochs=0, **OPTIONS,
     )  # fmt: skip
-    before = model.posterior("weight").index
+    before = model._posteriors["weight"].index
     pb.prune_(model, 0.105, by="magnitude")
-    q = model.posterior("weight")
+    q = model._posteriors["weight"]
     assert (q.structure, q.num_active, len(q.index)) == ("block16", 96, 6)
     assert set(q.index.tolist()) < set(before.tolist())
 
@@ -186,11 +186,11 @@ def test_fine_tuning_keeps_exactly_the_zeros(family, by):
 
 def test_frozen_and_tied_weights():
     model = pb.bayesianize_(Tied())
-    model.encoder.posterior("weight").requires_grad_(False)
+    model.encoder._posteriors["weight"].requires_grad_(False)
     pb.prune_(model, 0.2)
-    assert model.encoder.posterior("weight") is model.decoder.posterior("weight")
-    assert model.encoder.posterior("weight").num_active == 11
-    assert not any(p.requires_grad for p in model.encoder.posterior("weight").parameters())
+    assert model.encoder._posteriors["weight"] is model.decoder._posteriors["weight"]
+    assert model.encoder._posteriors["weight"].num_active == 11
+    assert not any(p.requires_grad for p in model.encoder._posteriors["weight"].parameters())
 
 
 class Tied(nn.Module):
@@ -278,11 +278,16 @@ def test_the_budget_of_a_regression_is_a_share_of_its_rmse():
     data = [(x, x @ weight.T + noise)]
     pb.fit(model, data, pb.Deterministic(), epochs=0, likelihood="gaussian", **OPTIONS)
     with torch.no_grad():
-        model.posterior("weight").mean.copy_(weight)
+        model._posteriors["weight"].mean.copy_(weight)
     before = pb.evaluate(model, data).rmse
     pb.prune_(model, budget=0.08, loader=data)
     assert pb.evaluate(model, data).rmse <= 1.08 * before
-    assert model.posterior("weight").index.tolist() == [0, 1, 2, 3]  # less 0.5: 1.14 times as much
+    assert model._posteriors["weight"].index.tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]  # less 0.5: 1.14 times as much
 
 
 def test_after_an_error_the_model_is_as_it_was(monkeypatch):
@@ -371,7 +376,7 @@ def test_models_that_cannot_be_pruned():
         pb.prune_(shared, 0.1)
     broken = net()
     with torch.no_grad():
-        broken[2].posterior("weight").mean[0, 0] = math.nan
+        broken[2]._posteriors["weight"].mean[0, 0] = math.nan
     with pytest.raises(pb.PocketBayesError, match=r"2\.weight has a weight that is not a number"):
         pb.prune_(broken, 0.1)
 
@@ -381,7 +386,7 @@ def test_models_that_cannot_be_pruned():
 def test_inclusion_variables_that_are_not_numbers_are_refused(parameter, density):
     broken = net("spike_slab")
     with torch.no_grad():
-        getattr(broken[2].posterior("weight"), parameter)[0, 0] = math.nan
+        getattr(broken[2]._posteriors["weight"], parameter)[0, 0] = math.nan
     with pytest.raises(pb.PocketBayesError, match=r"2\.weight has a weight that is not a number"):
         pb.prune_(broken, density)
 
@@ -389,11 +394,11 @@ def test_inclusion_variables_that_are_not_numbers_are_refused(parameter, density
 def test_an_inclusion_variable_in_front_of_a_certain_weight_has_a_rank():
     model = net("spike_slab")
     with torch.no_grad():
-        weights = model[2].posterior("weight")
+        weights = model[2]._posteriors["weight"]
         weights.log_std[0, 0], weights.log_odds[0, 0] = -math.inf, 12.0
         certain = weights.mean[0, 0].clone()
     pb.prune_(model, 0.1)
-    assert model[2].posterior("weight").expectation()[0, 0] == certain
+    assert model[2]._posteriors["weight"].expectation()[0, 0] == certain
 
 
 def test_units_are_taken_from_the_best_down():

@@ -216,7 +216,7 @@ def engine_of(library, model, program, likelihood=None, **options):
         weights.append(described(name, tensor.shape, tensor.detach().float().numpy(), kept))
     known = describe(model)
     likelihood = likelihood or known.likelihood
-    estimators = {m.estimator for m in model.modules() if hasattr(m, "posteriors")}
+    estimators = {m._posteriors.estimator for m in model.modules() if hasattr(m, "_posteriors")}
     facts = CFacts(
         likelihood=likelihood.encode() if likelihood else None,
         temperature=known.temperature or 0, moments_factor=known.moments_factor or 0,

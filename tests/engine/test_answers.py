@@ -199,8 +199,8 @@ def test_draws_of_weights_are_those_of_the_law(library):
     engine = opened(library, model, x, draws=draws)
     found = engine.predict(x.numpy(), estimator="weight", draws=draws, seed=5)
     q, b = (
-        model.posterior("weight"),
-        model.posterior("bias") if "bias" in model.posteriors else None,
+        model._posteriors["weight"],
+        model._posteriors.by_name().get("bias"),
     )
     mean, variance = (t.detach() for t in q.moments())
     bias, own = (t.detach() for t in b.moments()) if b else (model.bias.detach(), torch.zeros(3))

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.layers.bayesian import BayesianModule, LinearLayer, SampledLayer
+from pocketbayes.layers import LinearLayer
+from pocketbayes.layers.bayesian import BayesianModule, SampledLayer
 from pocketbayes.posteriors import Gaussian
 
 
@@ -100,8 +101,8 @@ def test_tied_weights_share_one_posterior_that_counts_once():
     net[1].weight = net[0].weight
     model = pb.bayesianize_(net)
     assert names(model) == ["0.weight"]
-    assert model[0].posteriors["weight"] is model[1].posteriors["weight"]
-    torch.testing.assert_close(pb.kl(model), model[0].posteriors["weight"].kl())
+    assert model[0]._posteriors["weight"] is model[1]._posteriors["weight"]
+    torch.testing.assert_close(pb.kl(model), model[0]._posteriors["weight"].kl())
     rows = {row.name: row for row in pb.audit(model)}
     assert (rows["0"].weights, rows["1"].weights) == (28, 0)
     assert len(list(model.parameters())) == 2
@@ -269,7 +270,7 @@ def test_replacing_a_posterior():
     model = pb.bayesianize_(net)
     other = Gaussian.around(torch.ones(7, 4), 0.1, 0.1)
     pb.replace_posterior(model, "0.weight", other)
-    assert model[0].posteriors["weight"] is model[1].posteriors["weight"] is other
+    assert model[0]._posteriors["weight"] is model[1]._posteriors["weight"] is other
     with pytest.raises(pb.ConversionError, match=r"did you mean '0\.weight'"):
         pb.replace_posterior(model, "0.wieght", other)
     with pytest.raises(pb.ConversionError, match=r"shape \(7, 4\)"):

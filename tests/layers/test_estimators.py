@@ -131,7 +131,7 @@ def test_the_elbo_is_tight_at_the_exact_posterior_of_a_conjugate_model():
     model = pb.bayesianize_(
         nn.Linear(d, 1, bias=False).double(), prior_std=prior, std_init=precision**-0.5
     )
-    model.posteriors["weight"].mean.data.copy_((design.T @ y / noise**2 / precision)[None])
+    model._posteriors["weight"].mean.data.copy_((design.T @ y / noise**2 / precision)[None])
     mean, variance = output_moments(design, model._weights(), None)
     expected = Normal(mean.squeeze(), noise).log_prob(y).sum() - variance.sum() / 2 / noise**2
     nelbo = pb.kl(model) - expected

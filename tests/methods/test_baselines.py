@@ -109,7 +109,7 @@ def test_mc_dropout_averages_over_masks():
     model = pb.bayesianize_(nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 2, bias=False)))
     fit(model, pb.MCDropout(lr=0, std_lr=0), torch.randn(60, 2), likelihood="gaussian")
     pred = pb.predict(model, X, 4000, generator=torch.Generator().manual_seed(1))
-    weight = model[1].posterior("weight").mean.detach()
+    weight = model[1]._posteriors["weight"].mean.detach()
     z = (pred.mean - X @ weight.T) / (pred.epistemic / 4000).sqrt()
     assert z.abs().max() < 5
 
@@ -144,7 +144,7 @@ def test_an_ensemble_is_the_average_of_different_members():
     torch.testing.assert_close(pred.probs, torch.stack(members).mean(0))
     assert draw_count(model) == (3, 3)
     starts = [fit(copy.deepcopy(given), pb.Deterministic(lr=0, std_lr=0))[0] for _ in range(2)]
-    assert torch.equal(starts[0].posterior("weight").mean, starts[1].posterior("weight").mean)
+    assert torch.equal(starts[0]._posteriors["weight"].mean, starts[1]._posteriors["weight"].mean)
     pairs = [(0, 1), (0, 2), (1, 2)]
     assert all(not torch.allclose(members[a], members[b], atol=1e-3) for a, b in pairs)
     assert pb.evaluate(model, loader()).accuracy > 0.4
@@ -199,16 +199,16 @@ def test_frozen_weights_stay_as_they_are():
     for method in (pb.Deterministic(), pb.MeanField(), pb.DeepEnsemble(members=2)):
         model = fit(pb.bayesianize_(copy.deepcopy(plain)), method)
         for member in members_of(model):
-            assert torch.equal(member[0].posterior("weight").expectation(), weight)
+            assert torch.equal(member[0]._posteriors["weight"].expectation(), weight)
             assert torch.equal(member[0].bias, bias)
-            assert not torch.equal(member[3].posterior("weight").expectation(), plain[3].weight)
+            assert not torch.equal(member[3]._posteriors["weight"].expectation(), plain[3].weight)
 
 
 def test_an_embedding_with_padding_restarts_too():
     model = pb.bayesianize_(nn.Embedding(9, 4, padding_idx=0))
-    before = model.posterior("weight").mean.detach().clone()
+    before = model._posteriors["weight"].mean.detach().clone()
     restart_(model)
-    after = model.posterior("weight").expectation()
+    after = model._posteriors["weight"].expectation()
     assert (after[1:] != before[1:]).all()
     assert not after[0].any()
 

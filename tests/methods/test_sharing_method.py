@@ -75,7 +75,7 @@ def test_training_moves_codebook_and_outliers_but_neither_labels_nor_blends(trai
     fit(fit_on, pb.MeanField(lr=1e-2), epochs=3)  # another method trains the same codebook
     for name, value in fit_on.state_dict().items():
         learns = name.endswith(("table.mean", "table.log_std", "outlier_mean", "outlier_log_std"))
-        if "posteriors" in name and value.numel() and not name.endswith("prior_std"):
+        if "_posteriors" in name and value.numel() and not name.endswith("prior_std"):
             assert torch.equal(value, start[name]) != learns, name
 
 
@@ -403,7 +403,7 @@ def test_a_network_compiled_as_it_trains(trained):
     for model in (one, other):
         for module in model.modules():
             if hasattr(module, "estimator"):
-                module.estimator = "mean"
+                module._posteriors.estimator = "mean"
     fit(one, method, epochs=1)
     fit(other, method, epochs=1, compile="aot_eager")
     for a, b in zip(one.parameters(), other.parameters(), strict=True):

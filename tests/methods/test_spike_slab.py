@@ -132,7 +132,7 @@ def test_gated_layers_have_the_moments_of_drawn_weights(kind, granularity, smoot
     with torch.set_grad_enabled(smooth):
         local = layer(x.expand(n, *x.shape)).detach()
     with torch.no_grad():
-        layer.estimator = "weight"
+        layer._posteriors.estimator = "weight"
         alone = torch.vmap(lambda _: layer(x.unsqueeze(0)), randomness="different")
         drawn = alone(torch.empty(n)).squeeze(1)
     for one, other in (
@@ -146,7 +146,7 @@ def test_gated_layers_have_the_moments_of_drawn_weights(kind, granularity, smoot
 def test_an_input_that_is_off_is_off_for_every_output_and_position():
     layer, x = gated("conv", "input")
     with torch.no_grad():
-        q = layer.posterior("weight")
+        q = layer._posteriors["weight"]
         q.log_odds.copy_(torch.tensor([50.0, -50, -50, -50]))
         q.log_std.fill_(-30)
         alone = x.clone()
@@ -159,7 +159,7 @@ def test_an_input_that_is_off_is_off_for_every_output_and_position():
 def test_the_gradient_of_an_inclusion_variable_is_what_its_moments_say(granularity):
     """d E[y^2] / dp against its closed form, from 20,000 examples, to 12% of the largest."""
     layer, x = gated("linear", granularity)
-    q = layer.posterior("weight")
+    q = layer._posteriors["weight"]
     n = 20_000
     with torch.no_grad():
         layer.bias.zero_()
@@ -364,7 +364,7 @@ def test_log_odds_have_no_optimiser():
     layer, _ = gated("linear", "output")
     groups = [g for o in make_optimizers(layer, MeanField(lr=1e-3)) for g in o.param_groups]
     moved = {id(p) for g in groups for p in g["params"]}
-    q = layer.posterior("weight")
+    q = layer._posteriors["weight"]
     assert id(q.log_odds) not in moved
     assert {id(q.mean), id(q.log_std)} <= moved
 
@@ -395,7 +395,7 @@ def test_a_file_brings_inclusion_variables_back(tmp_path):
     layer, _ = gated("conv", "input")
     pb.save(layer, tmp_path / "m.pocket", lossless=True)
     again = pb.load(tmp_path / "m.pocket", LAYERS["conv"][0]().double())
-    one, two = (m.posterior("weight") for m in (layer, again))
+    one, two = (m._posteriors["weight"] for m in (layer, again))
     assert torch.equal(one.log_odds, two.log_odds)
     assert (one.granularity, one.axis) == (two.granularity, two.axis)
     torch.testing.assert_close(pb.kl(layer), pb.kl(again))

@@ -277,7 +277,7 @@ def test_the_first_batch_counts_as_every_other():
     model, memory = pb.bayesianize_(nn.Linear(1, 1, bias=False), prior_std=1.0), {}
     method = pb.SpikeSlab(beta=1.0, warmup=0.0, hold=0.0)
     method.start(model)
-    q = model.posterior("weight")
+    q = model._posteriors["weight"]
     for number in range(101):
         odds = q.log_odds.detach().clone()
         p = torch.sigmoid(odds)

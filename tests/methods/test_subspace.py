@@ -657,12 +657,12 @@ def test_the_state_of_another_network_is_refused(tmp_path):
     wide, narrow = network(40), network(8)
     fit(wide, sparse(allocation="uniform"), epochs=1, out=tmp_path)
     fit(narrow, sparse(density=0.5, allocation="uniform"), epochs=1)
-    with pytest.raises(RuntimeError, match=r"0\.posteriors\.weight is a sparse tensor of another"):
+    with pytest.raises(RuntimeError, match=r"0\._posteriors\.weight is a sparse tensor of another"):
         narrow.load_state_dict(wide.state_dict())
     with pytest.raises(pb.TrainingError, match="another network"):
         fit(network(8), sparse(allocation="uniform"), epochs=1, out=tmp_path, resume=True)
     state = narrow.state_dict()
-    state["0.posteriors.weight.index"] = state["0.posteriors.weight.index"].flip(0)
+    state["0._posteriors.weight.index"] = state["0._posteriors.weight.index"].flip(0)
     with pytest.raises(RuntimeError, match="another shape or structure"):
         narrow.load_state_dict(state)
 

@@ -84,8 +84,8 @@ def test_gradients_are_exact():
 
 def test_matrices_that_learn_get_the_prior_and_give_it_back():
     model = net(prior_std=0.3, bias=True)
-    model[2].posterior("weight").mean.requires_grad_(False)
-    model[2].posterior("weight").log_std.requires_grad_(False)
+    model[2]._posteriors["weight"].mean.requires_grad_(False)
+    model[2]._posteriors["weight"].log_std.requires_grad_(False)
     started(model)
     kinds = {name: type(q) for name, q in pb.named_posteriors(model)}
     wanted = {"0.weight": LogUniform, "0.bias": Gaussian, "2.weight": Gaussian, "2.bias": Gaussian}
@@ -115,18 +115,20 @@ def test_what_is_sparse_or_gated_is_refused():
 
 def test_pruning_drops_what_is_mostly_noise(tmp_path):
     model = started()
-    q = model[0].posterior("weight")
+    q = model[0]._posteriors["weight"]
     with torch.no_grad():
         q.log_std.copy_(q.mean.abs().log() + torch.linspace(1.3, 1.7, 54).view(9, 6))
     keep = log_alpha(q.mean, q.log_std) < 3
     assert keep.sum() == 27
     assert pb.save(model, tmp_path / "m.pocket").families == {"log_uniform": 54 + 27}
     pb.prune_(model)
-    left = model[0].posterior("weight")
+    left = model[0]._posteriors["weight"]
     assert isinstance(left, Sparse)
     assert torch.equal(left.moments()[1] > 0, keep)
     torch.testing.assert_close(left.expectation()[keep], q.mean[keep])
-    assert type(model[2].posterior("weight")) is Gaussian  # kept whole, and its prior is one again
+    assert (
+        type(model[2]._posteriors["weight"]) is Gaussian
+    )  # kept whole, and its prior is one again
     assert pb.save(model, tmp_path / "m.pocket").active_weights == 27 + 27
 
 
@@ -146,7 +148,7 @@ def test_training_keeps_the_inputs_that_matter():
     assert {1, 5, 8} <= set(kept)
     assert len(kept) <= 3 + 3
     pb.fit(model, [(x, y)], pb.MeanField(beta=1.0), epochs=50, **options)
-    weight = model.posterior("weight")
+    weight = model._posteriors["weight"]
     assert weight.index.tolist() == kept
     torch.testing.assert_close(weight.expectation()[0], truth, atol=0.08, rtol=0)
 

@@ -32,7 +32,9 @@ def draws_of(model, x, number):
     """(number, ...) outputs; where examples are drawn independently, all in one batch."""
     layers = [m for m in model.modules() if isinstance(m, BayesianModule)]
     alone = isinstance(model, nn.Conv2d) and x.dim() == 3
-    if alone or any(not isinstance(m, LinearLayer) or m.estimator != "lrt" for m in layers):
+    if alone or any(
+        not isinstance(m, LinearLayer) or m._posteriors.estimator != "lrt" for m in layers
+    ):
         return torch.stack([first(model(x)) for _ in range(number)])
     return model(x.repeat(number, *(1 for _ in x.shape[1:]))).unflatten(0, (number, -1))
 

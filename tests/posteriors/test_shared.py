@@ -434,11 +434,11 @@ def test_a_refused_state_leaves_the_model_as_it_was():
     wrong = {k: v + 7 if k.endswith("label") else v for k, v in before.items()}
     with pytest.raises(RuntimeError, match="does not have"):
         model.load_state_dict(wrong)
-    wrong = before | {"0.posteriors.weight.blend_label": torch.full((2, 2), 99)}
+    wrong = before | {"0._posteriors.weight.blend_label": torch.full((2, 2), 99)}
     with pytest.raises(RuntimeError, match="does not have"):
         model.load_state_dict(wrong)
-    place = "0.posteriors.weight.outlier"
-    wrong = before | {place: before[place] + 1, "0.posteriors.weight.label": torch.zeros(500)}
+    place = "0._posteriors.weight.outlier"
+    wrong = before | {place: before[place] + 1, "0._posteriors.weight.label": torch.zeros(500)}
     with pytest.raises(RuntimeError, match="of 500 weights"):
         model.load_state_dict(wrong)
     assert torch.equal(model.state_dict()[place], before[place])

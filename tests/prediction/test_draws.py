@@ -84,7 +84,7 @@ def test_one_row_through_drawn_weights_is_drawn_without_them():
     model = pb.bayesianize_(nn.Sequential(nn.Linear(5, 4)), std_init=0.3)
     x = torch.randn(1, 5)
     found = drawn(model, x, 20_000, "weight")[:, 0].double()
-    mean, variance = (moment.detach() for moment in model[0].posterior("weight").moments())
+    mean, variance = (moment.detach() for moment in model[0]._posteriors["weight"].moments())
     exact = x.square() @ variance.T
     bias = model[0].bias.detach()
     assert ((found.mean(0) - x @ mean.T - bias).abs() <= 6 * (exact / 20_000).sqrt()).all()

@@ -39,7 +39,7 @@ def test_a_classification_record_is_the_metrics_of_the_predictions():
 def test_out_of_distribution_scores():
     model = pb.bayesianize_(nn.Sequential(nn.Linear(2, 2)), std_init=0.3)
     with torch.no_grad():
-        model[0].posteriors["weight"].mean.copy_(10 * torch.eye(2))
+        model[0]._posteriors["weight"].mean.copy_(10 * torch.eye(2))
     x = torch.eye(2).repeat(30, 1) + 0.1 * torch.randn(60, 2)
     ood = [0.05 * torch.randn(25, 2)]
     record = pb.evaluate(

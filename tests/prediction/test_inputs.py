@@ -242,8 +242,8 @@ def test_a_layer_for_two_inputs_does_not_confuse_them():
     """Its moments are remembered from draw to draw, of each input its own."""
     model, x = pair(std=1e-9), torch.randn(5, 4)
     pred = pb.predict(model, (x, x + 1), 4, keep_samples=True)
-    wanted = (x @ model.layer.posterior("weight").mean.T).detach()
-    wanted = wanted - ((x + 1) @ model.layer.posterior("weight").mean.T).detach()
+    wanted = (x @ model.layer._posteriors["weight"].mean.T).detach()
+    wanted = wanted - ((x + 1) @ model.layer._posteriors["weight"].mean.T).detach()
     torch.testing.assert_close(pred.samples, wanted.softmax(1).expand(4, -1, -1))
     noisy = pb.predict(pair(std=0.5), (x, x), 400, seeded(), keep_samples=True)
     assert (noisy.samples.std(0) > 0).all()  # equal inputs, and yet two draws

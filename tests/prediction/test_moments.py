@@ -83,7 +83,7 @@ def test_the_model_is_left_as_it_was():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     pb.predict(model, x, estimator="moments")
     assert model.training
-    assert model[0].estimator == "weight"
+    assert model[0]._posteriors.estimator == "weight"
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     with pytest.raises(pb.DataError, match="cannot run on an input of shape"):
         pb.predict(model, torch.randn(3, 9), estimator="moments")

@@ -146,7 +146,7 @@ def test_everything_is_left_as_found_also_after_an_error():
 
     def check():
         assert [m.training for m in model.modules()] == modes
-        assert model[0].estimator == "lrt"
+        assert model[0]._posteriors.estimator == "lrt"
         assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
         assert torch.is_grad_enabled()
 

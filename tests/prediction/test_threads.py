@@ -123,9 +123,9 @@ def asked(model, x, question, generator=True):
 
 
 def state_of(model):
-    layers = [m.estimator for m in model.modules() if hasattr(m, "posteriors")]
+    layers = [m._posteriors.estimator for m in model.modules() if hasattr(m, "_posteriors")]
     codebooks = [m._drawn for m in model.modules() if isinstance(m, Codebook)]
-    held = [m._held for m in model.modules() if hasattr(m, "posteriors")]
+    held = [m._posteriors._held for m in model.modules() if hasattr(m, "_posteriors")]
     return layers, codebooks, held, [m.training for m in model.modules()]
 
 

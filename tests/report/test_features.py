@@ -36,7 +36,7 @@ def test_columns_of_words_count_by_their_likeliest_value():
     net = model()
     update_description(net, preprocess={"kind": "table", "columns": COLUMNS})
     with torch.no_grad():
-        net[0].posterior("weight").log_odds.copy_(torch.tensor([-1.0, -3, 2, -3, 0.5]))
+        net[0]._posteriors["weight"].log_odds.copy_(torch.tensor([-1.0, -3, 2, -3, 0.5]))
     report = pb.feature_report(net)
     assert list(report.probabilities) == ["town", "rooms", "age"]
     assert report.probabilities["town"] == pytest.approx(torch.sigmoid(torch.tensor(2.0)).item())
@@ -68,7 +68,7 @@ def test_without_names_inputs_have_numbers():
 def test_a_network_of_ones_own_has_the_names_that_are_given(names):
     net = model()
     with torch.no_grad():
-        net[0].posterior("weight").log_odds.copy_(torch.tensor([-1.0, -3, 2, -4, 0.5]))
+        net[0]._posteriors["weight"].log_odds.copy_(torch.tensor([-1.0, -3, 2, -4, 0.5]))
     report = pb.feature_report(net, names=names)
     assert list(report.probabilities) == ["c", "e", "a", "b", "d"]
     assert str(report).splitlines()[0].startswith("c ")
@@ -78,7 +78,7 @@ def test_given_names_go_before_those_of_the_table_and_equal_ones_are_one_feature
     net = model()
     update_description(net, preprocess={"kind": "table", "columns": COLUMNS})
     with torch.no_grad():
-        net[0].posterior("weight").log_odds.copy_(torch.tensor([-1.0, -3, 2, -4, 0.5]))
+        net[0]._posteriors["weight"].log_odds.copy_(torch.tensor([-1.0, -3, 2, -4, 0.5]))
     report = pb.feature_report(net, ["x", 7, "x", 7, 8])
     assert list(report.probabilities) == ["x", "8", "7"]
     assert report.probabilities["x"] == pytest.approx(torch.sigmoid(torch.tensor(2.0)).item())
@@ -140,7 +140,7 @@ def test_groups_that_share_inclusion_variables_are_no_report():
 def test_the_inputs_of_an_embedding_are_its_rows():
     net = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2))
     started(pb.bayesianize_(net), torch.randint(7, (6, 2)), beta=1.0)
-    q = net[0].posterior("weight")
+    q = net[0]._posteriors["weight"]
     with torch.no_grad():
         q.log_odds.copy_(torch.tensor([-50.0, 50, -50, -50, 50, -50, -50]))
         rows = net[0](torch.arange(7))

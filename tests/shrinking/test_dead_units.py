@@ -262,7 +262,7 @@ def two_layers(bias=(0.0, 2.0, -1.0, 4.0)):
     net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
     net[0].bias.data = torch.tensor(bias)
     model = pb.bayesianize_(net, prior_std=0.3, std_init=0.1)
-    q = model[0].posterior("weight")
+    q = model[0]._posteriors["weight"]
     replace_posterior(model, "0.weight", as_packed(q, torch.tensor([0, 1]), "none"))
     return model
 
@@ -270,35 +270,35 @@ def two_layers(bias=(0.0, 2.0, -1.0, 4.0)):
 def test_one_constant_stands_for_all():
     """relu(bias) is 2, 0 and 4: the last stays, and takes over half a weight of the first."""
     model = two_layers()
-    mean, variance = (t.detach()[0] for t in model[2].posterior("weight").moments())
+    mean, variance = (t.detach()[0] for t in model[2]._posteriors["weight"].moments())
     small = pb.shrink(model, torch.zeros(1, 2))
     assert (small[0].out_features, small[2].in_features) == (2, 2)
     assert small[0].bias.tolist() == [0.0, 4.0]
-    new_mean, new_variance = (t.detach()[0] for t in small[2].posterior("weight").moments())
+    new_mean, new_variance = (t.detach()[0] for t in small[2]._posteriors["weight"].moments())
     torch.testing.assert_close(new_mean, torch.stack([mean[0], mean[3] + mean[1] / 2]))
     torch.testing.assert_close(
         new_variance, torch.stack([variance[0], variance[3] + variance[1] / 4])
     )
-    assert float(small[2].posterior("weight").prior_std) == pytest.approx(0.3)
+    assert float(small[2]._posteriors["weight"].prior_std) == pytest.approx(0.3)
 
 
 def test_units_that_are_zero_go_without_a_trace():
     small = pb.shrink(two_layers((0.5, 0.0, -1.0, -2.0)), torch.zeros(1, 2))
     assert (small[0].out_features, small[2].in_features) == (1, 1)
-    assert type(small[0].posterior("weight")) is Gaussian  # no weight is missing any more
+    assert type(small[0]._posteriors["weight"]) is Gaussian  # no weight is missing any more
 
 
 def test_a_unit_with_a_random_bias_stays():
     net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
     model = pb.bayesianize_(net, bias=True)
-    q = model[0].posterior("weight")
+    q = model[0]._posteriors["weight"]
     replace_posterior(model, "0.weight", as_packed(q, torch.tensor([0, 1]), "none"))
     assert pb.shrink(model, torch.zeros(1, 2))[0].out_features == 4
-    bias = as_packed(model[0].posterior("bias"), torch.tensor([0, 2]), "none")
+    bias = as_packed(model[0]._posteriors["bias"], torch.tensor([0, 2]), "none")
     replace_posterior(model, "0.bias", bias)
     small = pb.shrink(model, torch.zeros(1, 2))
     assert small[0].out_features == 2
-    torch.testing.assert_close(small[0].posterior("bias").mean, bias.mean)
+    torch.testing.assert_close(small[0]._posteriors["bias"].mean, bias.mean)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_constants_stay_so_where_borders_are_not_mixed_in(between, left, monkeyp
     net = nn.Sequential(conv(2, 5), nn.ReLU(), between, conv(5, 2), nn.Flatten())
     model, x = bayesian(net), torch.randn(3, 2, 6, 6)
     model[0].bias.data = torch.tensor([0.1, 2.0, -1.0, 3.0, 1.0])
-    kept = as_packed(model[0].posterior("weight"), torch.arange(18), "none")
+    kept = as_packed(model[0]._posteriors["weight"], torch.arange(18), "none")
     replace_posterior(model, "0.weight", kept)
     small = pb.shrink(model, x)
     assert_same(small, model, x, monkeypatch, varies=0.02)
@@ -377,7 +377,7 @@ def test_what_a_zero_is_multiplied_with_goes_with_it():
             return self.net[2](self.net[1](self.net[0](x)) * self.gate(x).sigmoid())
 
     model = bayesian(Gated())
-    kept = as_packed(model.net[0].posterior("weight"), torch.arange(6), "none")
+    kept = as_packed(model.net[0]._posteriors["weight"], torch.arange(6), "none")
     replace_posterior(model, "net.0.weight", kept)
     model.net[0].bias.data.fill_(-1.0)
     small = pb.shrink(model, torch.randn(2, 3))
@@ -387,10 +387,10 @@ def test_what_a_zero_is_multiplied_with_goes_with_it():
 def test_a_channel_with_a_random_shift_stays(monkeypatch):
     net = nn.Sequential(conv(2, 4, bias=False), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 2))
     model, x = bayesian(net, bias=True), torch.randn(3, 2, 6, 6)
-    kept = as_packed(model[0].posterior("weight"), torch.arange(18), "none")
+    kept = as_packed(model[0]._posteriors["weight"], torch.arange(18), "none")
     replace_posterior(model, "0.weight", kept)
     assert pb.shrink(model, x)[0].out_channels == 4
-    shift = as_packed(model[1].posterior("bias"), torch.tensor([0, 2]), "none")
+    shift = as_packed(model[1]._posteriors["bias"], torch.tensor([0, 2]), "none")
     replace_posterior(model, "1.bias", shift)
     model[1].running_mean.fill_(0.0)
     small = pb.shrink(model, x)
@@ -401,13 +401,13 @@ def test_a_channel_with_a_random_shift_stays(monkeypatch):
 def test_what_nothing_reads_goes_and_what_only_that_read():
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
     model = pb.bayesianize_(net)
-    last = as_packed(model[4].posterior("weight"), torch.tensor([1, 5]), "none")  # reads unit 1
+    last = as_packed(model[4]._posteriors["weight"], torch.tensor([1, 5]), "none")  # reads unit 1
     replace_posterior(model, "4.weight", last)
-    middle = as_packed(model[2].posterior("weight"), torch.tensor([3, 7, 9, 14]), "none")
+    middle = as_packed(model[2]._posteriors["weight"], torch.tensor([3, 7, 9, 14]), "none")
     replace_posterior(model, "2.weight", middle)  # whose unit 1 reads units 2 and 4
     small = pb.shrink(model, torch.zeros(1, 3))
     assert [tuple(q.shape) for _, q in named_posteriors(small)] == [(2, 3), (1, 2), (2, 1)]
-    torch.testing.assert_close(small[2].posterior("weight").mean[0], middle.mean[1:3])
+    torch.testing.assert_close(small[2]._posteriors["weight"].mean[0], middle.mean[1:3])
 
 
 def without_half(q, family):
@@ -490,14 +490,14 @@ def test_the_given_model_is_left_alone_whatever_its_mode():
     assert torch.equal(torch.get_rng_state(), noise)
     modes = [m.training for m in before]
     assert [m.training for m in model] == modes == [m.training for m in small]
-    assert {m.estimator for m in (small[0], small[3], model[0])} == {"lrt"}
+    assert {m._posteriors.estimator for m in (small[0], small[3], model[0])} == {"lrt"}
 
 
 def test_frozen_parameters_stay_frozen():
     model = drop_(bayesian(mlp()))
-    model.hidden2.posterior("weight").log_std.requires_grad_(False)
+    model.hidden2._posteriors["weight"].log_std.requires_grad_(False)
     small = pb.shrink(model, inputs_of("mlp"))
-    q = small.hidden2.posterior("weight")
+    q = small.hidden2._posteriors["weight"]
     assert q.mean.requires_grad
     assert not q.log_std.requires_grad
 
@@ -520,7 +520,7 @@ def test_layers_used_twice_are_left_whole_but_others_not():
     model, x = drop_(bayesian(Reused())), torch.randn(5, 3)
     small = pb.shrink(model, x)
     torch.testing.assert_close(means(small, x), means(model, x), rtol=1e-5, atol=1e-5)
-    assert small.twice.posterior("weight") is small.tied.posterior("weight")
+    assert small.twice._posteriors["weight"] is small.tied._posteriors["weight"]
     assert small.stem.out_features == 8
     assert small.other.out_features < 6
 
@@ -702,7 +702,7 @@ def test_constants_do_not_pass_dropout_that_stays_on(monkeypatch):
     model, x = pb.bayesianize_(net), torch.randn(4, 2)
     pb.fit(model, [(x, torch.randn(4, 1))], pb.MCDropout(), likelihood="gaussian", epochs=1)
     model[0].bias.data = torch.tensor([0.0, 2.0, -1.0, 4.0])
-    model[0].posterior("weight").mean.data[1:] = 0
+    model[0]._posteriors["weight"].mean.data[1:] = 0
     small = pb.shrink(model, x)
     assert small[0].out_features == 3  # that of -1 is 0, dropped or not
     assert pb.predict(small, x, num_samples=3).mean.shape == (4, 1)
@@ -718,7 +718,7 @@ def test_types_and_memory_formats_stay(dtype):
     assert small[6].weight.is_contiguous(memory_format=torch.channels_last)
     assert small[6].weight.shape[1] < 12
     small = pb.shrink(model, x)
-    assert small[0].posterior("weight").mean.dtype == dtype
+    assert small[0]._posteriors["weight"].mean.dtype == dtype
     rough = 1e-9 if dtype == torch.float64 else 0.1
     torch.testing.assert_close(means(small, x), means(model, x), rtol=rough, atol=rough)
 
@@ -838,10 +838,10 @@ def test_a_constant_among_live_channels_stays_exactly_so():
     model = bayesian(net)
     with torch.no_grad():
         model[0].bias.fill_(1.0)
-    kept = as_packed(model[0].posterior("weight"), torch.arange(6 * 15), "none")
+    kept = as_packed(model[0]._posteriors["weight"], torch.arange(6 * 15), "none")
     replace_posterior(model, "0.weight", kept)
     small = pb.shrink(model, torch.randn(4, 6))
-    q = small[0].posterior("weight")
+    q = small[0]._posteriors["weight"]
     assert (type(q), tuple(q.shape), q.num_active) == (Sparse, (16, 6), 90)
     assert (q.moments()[1][-1] == 0).all()
 

@@ -248,7 +248,7 @@ def test_a_network_shrinks_on_the_gpu():
         nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4),
     )  # fmt: skip
     model = pb.bayesianize_(net.cuda().to(memory_format=torch.channels_last), estimator="mean")
-    dense = model[0].posterior("weight")
+    dense = model[0]._posteriors["weight"]
     index = torch.arange(5 * 27, device="cuda")
     pb.replace_posterior(model, "0.weight", as_packed(dense, index, "none"))
     x = torch.randn(4, 3, 8, 8, device="cuda")

@@ -28,7 +28,7 @@ def fitted(tmp_path=None, epochs=30, **options):
 def error_of(model):
     """E_q (y - f)^2, in closed form for a linear network."""
     x, y = problem().dataset.tensors
-    mean, variance = model.posterior("weight").moments()
+    mean, variance = model._posteriors["weight"].moments()
     found = (y - (x @ mean.T + model.bias)).square() + x.square() @ variance.T
     return float(found.detach().mean())
 

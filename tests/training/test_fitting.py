@@ -404,18 +404,18 @@ def test_every_trained_parameter_is_in_one_optimiser_once():
     grouped = [p for o in (means, stds) for g in o.param_groups for p in g["params"]]
     assert sorted(map(id, grouped)) == sorted(id(p) for p in net.parameters() if p.requires_grad)
     decay = {id(p): g["weight_decay"] for g in means.param_groups for p in g["params"]}
-    assert decay[id(net[0].posteriors["weight"].mean)] == 0.1
+    assert decay[id(net[0]._posteriors["weight"].mean)] == 0.1
     assert decay[id(net[1].weight)] == 0
 
 
 def test_no_epochs_prepare_the_model_and_change_no_weight(tmp_path):
     net = model()
-    before = net[0].posterior("weight").mean.detach().clone()
+    before = net[0]._posteriors["weight"].mean.detach().clone()
     result = fit(net, epochs=0, method=pb.Deterministic(), out=tmp_path)
     assert result.history == []
-    assert torch.equal(net[0].posterior("weight").mean, before)
+    assert torch.equal(net[0]._posteriors["weight"].mean, before)
     assert describe(net).likelihood == "categorical"
-    assert not net[0].posterior("weight").is_random
+    assert not net[0]._posteriors["weight"].is_random
 
 
 def test_bf16_and_compiled_training_learn_too():

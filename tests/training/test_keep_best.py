@@ -229,7 +229,7 @@ def test_a_nan_is_never_the_best_and_equals_do_not_replace():
     restore_best_(at, model)  # nothing to restore
     before = copy.deepcopy(model.state_dict())
     compare_epoch(at, model, 1.0)
-    model[0].posterior("weight").mean.data.add_(1)
+    model[0]._posteriors["weight"].mean.data.add_(1)
     at.epoch = 1
     compare_epoch(at, model, 1.0)
     assert at.best_epoch == 1

@@ -9,14 +9,18 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from pocketbayes.errors import FormatError, PocketBayesError
-from pocketbayes.layers import bayesian_modules, is_description
+from pocketbayes.layers import (
+    OURS,
+    bayesian_modules,
+    is_description,
+)
 
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 def plain_state(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers outside of posteriors; a tied one by its first name."""
-    inside = tuple(f"{name}.posteriors.".lstrip(".") for name, _ in bayesian_modules(model))
+    inside = tuple(f"{name}.{OURS}.".lstrip(".") for name, _ in bayesian_modules(model))
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, value in model.state_dict(keep_vars=True).items():

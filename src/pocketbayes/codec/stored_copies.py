@@ -18,6 +18,7 @@ from pocketbayes.layers import (
     has_stale_head,
     head_knows_weights,
     named_posteriors,
+    posteriors_of,
     set_head,
     unwrapped,
 )
@@ -40,8 +41,8 @@ def as_stored(model: nn.Module, path: Path | None = None, **options: Any) -> tup
             header = header_of(contents)
             new = dict(posteriors_in(contents, header))
             for _, module in bayesian_modules(found):
-                for key, posterior in module.posteriors_by_name().items():
-                    module.posteriors[key] = new[old[id(posterior)]]
+                for key, posterior in posteriors_of(module).by_name().items():
+                    posteriors_of(module)[key] = new[old[id(posterior)]]
             head_knows_weights(found)  # else it is stale, and no part of the state
             replace_state_(found, header.state, lambda name: contents.take(f"state/{name}"))
     head_knows_weights(found)

@@ -18,6 +18,7 @@ from pocketbayes.layers import (
     describe,
     head_of,
     named_posteriors,
+    posteriors_of,
 )
 from pocketbayes.posteriors import Posterior
 from pocketbayes.programs import Buffer, Operation, Program, Weight, planned, weight_names
@@ -91,11 +92,12 @@ class Source:
         name = self.names[weight.number]
         for prefix, layer in bayesian_modules(self.model):
             own = {
-                f"{prefix}.{key}".lstrip("."): q for key, q in layer.posteriors_by_name().items()
+                f"{prefix}.{key}".lstrip("."): q
+                for key, q in posteriors_of(layer).by_name().items()
             }
             if name in own:
                 is_local = all(q.is_independent or q.gate is not None for q in own.values())
-                return layer.estimator_now() != "lrt" or not is_local
+                return posteriors_of(layer).estimator_now() != "lrt" or not is_local
         return True
 
     def root(self, buffer: int) -> int:

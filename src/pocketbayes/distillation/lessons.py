@@ -29,6 +29,7 @@ from pocketbayes.layers import (
     noting,
     num_known,
     output_rows,
+    posteriors_of,
     run,
     set_head,
 )
@@ -188,8 +189,8 @@ def _is_random(root: nn.Module, places: list[Place]) -> bool:
     return (
         isinstance(layer, LinearLayer)
         and isinstance(layer, nn.Linear)
-        and "weight" in layer.posteriors
-        and layer.posterior("weight").is_random
+        and "weight" in posteriors_of(layer)
+        and posteriors_of(layer)["weight"].is_random
     )
 
 
@@ -208,7 +209,7 @@ def _read_by(root: nn.Module, places: list[Place]) -> Tensor:
 
 
 def _mean_weight(layer: nn.Module) -> Tensor | None:
-    if isinstance(layer, BayesianModule) and "weight" in layer.posteriors:
-        return layer.posterior("weight").expectation()
+    if isinstance(layer, BayesianModule) and "weight" in posteriors_of(layer):
+        return posteriors_of(layer)["weight"].expectation()
     weight = layer._parameters.get("weight")
     return weight if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) else None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import (
+    OURS,
     BayesianModule,
     Inputs,
     Place,
@@ -154,7 +155,7 @@ def _hooked(
     """Hooks at the layers that read, and behind all that have parameters."""
     with ExitStack() as stack:
         for name, module in root.named_modules():
-            if "posteriors" in name.split("."):
+            if OURS in name.split("."):
                 continue
             if isinstance(module, _READERS):
                 stack.enter_context(module.register_forward_pre_hook(before(name)))

@@ -2,7 +2,6 @@
 
 from pocketbayes.layers.auditing import Audit, audit
 from pocketbayes.layers.bayesian import (
-    LinearLayer,
     bayesian_modules,
     drawing_by,
     estimator_of,
@@ -64,8 +63,15 @@ from pocketbayes.layers.inputs import (
     tensors_of,
 )
 from pocketbayes.layers.known_weights import KnownWeights
+from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.modes import dropout_modules, evaluation_mode, restored_mode
-from pocketbayes.layers.module import BayesianModule
+from pocketbayes.layers.module import (
+    OURS,
+    BayesianModule,
+    LayerPosteriors,
+    plain_class_of,
+    posteriors_of,
+)
 from pocketbayes.layers.one_pass import (
     PREFIX,
     Gone,
@@ -106,6 +112,7 @@ __all__ = [
     "ESTIMATORS",
     "NOISE",
     "NOISES",
+    "OURS",
     "PREFIX",
     "Audit",
     "BayesianModule",
@@ -115,6 +122,7 @@ __all__ = [
     "HeadInputs",
     "Inputs",
     "KnownWeights",
+    "LayerPosteriors",
     "LinearLayer",
     "Note",
     "Numbers",
@@ -175,6 +183,8 @@ __all__ = [
     "output_rows",
     "owners_of",
     "parts_of",
+    "plain_class_of",
+    "posteriors_of",
     "replace_posterior",
     "require_module",
     "require_parameters",

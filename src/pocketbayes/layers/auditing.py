@@ -9,7 +9,7 @@ from torch import nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers.description import NOISES, describe, inference_in_words
-from pocketbayes.layers.module import BayesianModule
+from pocketbayes.layers.module import OURS, BayesianModule, plain_class_of, posteriors_of
 from pocketbayes.layers.one_pass import comparison_in_words
 from pocketbayes.layers.selection import NORMS, kind_of, library_type
 from pocketbayes.posteriors import FAMILIES, Posterior
@@ -101,8 +101,8 @@ def _row(name: str, module: nn.Module, seen: set[int]) -> AuditRow:
     posteriors: dict[str, Posterior] = {}
     plain, estimator = type(module), "-"
     if isinstance(module, BayesianModule):
-        posteriors = {n: module.posterior(n) for n in module.posteriors}
-        plain, estimator = module.plain_class, module.estimator
+        posteriors = dict(posteriors_of(module).by_name())
+        plain, estimator = plain_class_of(module), posteriors_of(module).estimator
     own = {n: p for n, p in module._parameters.items() if p is not None}
     random = [p for p in posteriors.values() if p.is_random]
     exact = [p for p in posteriors.values() if not p.is_random]
@@ -146,4 +146,4 @@ def _unseen(items: Iterable[Item], seen: set[int]) -> list[Item]:
 
 
 def _belongs_to_posterior(name: str) -> bool:
-    return "posteriors" in name.split(".")
+    return OURS in name.split(".")

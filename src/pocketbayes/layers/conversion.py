@@ -6,6 +6,7 @@ from typing import TypeVar
 from torch import nn
 
 from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
+from pocketbayes.layers.aliases import require_no_aliases
 from pocketbayes.layers.bayesian import bayesian_modules, make_bayesian_
 from pocketbayes.layers.description import (
     attach_description,
@@ -14,7 +15,7 @@ from pocketbayes.layers.description import (
 )
 from pocketbayes.layers.estimators import ESTIMATORS
 from pocketbayes.layers.heads import forget_head
-from pocketbayes.layers.module import BayesianModule
+from pocketbayes.layers.module import BayesianModule, posteriors_of
 from pocketbayes.layers.selection import Place, Rules, places, places_of
 from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
 
@@ -40,7 +41,7 @@ def bayesianize_(
     them. Tied weights share one posterior, of which each use is a draw of its own. The network
     still trains, saves, moves and compiles as before, but each forward pass is now a random
     draw, in training and in evaluation mode. Initialise or load weights before converting:
-    afterwards `layer.weight` is a fresh draw, and writing into it changes nothing. Second
+    afterwards `layer.weight` is a fresh draw, and writing into it is an error. Second
     derivatives through "lrt" are not supported. Several threads may predict with one model at
     once (`predict`, `evaluate`), but not train it or call it themselves.
 
@@ -138,8 +139,7 @@ def named_posteriors(model: nn.Module) -> Iterator[tuple[str, Posterior]]:
     """Yields (name of the parameter, its posterior); a tied posterior once, by its first name."""
     seen: set[int] = set()
     for prefix, module in bayesian_modules(model):
-        for name in module.posteriors:
-            posterior = module.posterior(name)
+        for name, posterior in posteriors_of(module).by_name().items():
             if id(posterior) not in seen:
                 seen.add(id(posterior))
                 yield f"{prefix}.{name}".lstrip("."), posterior
@@ -151,7 +151,7 @@ def owners_of(model: nn.Module, name: str) -> list[BayesianModule]:
     return [
         module
         for _, module in bayesian_modules(model)
-        if any(module.posterior(key) is known for key in module.posteriors)
+        if any(q is known for q in posteriors_of(module).by_name().values())
     ]
 
 
@@ -171,9 +171,10 @@ def replace_posterior(model: nn.Module, name: str, posterior: Posterior) -> None
     forget_calibration(model)
     forget_head(model)
     for _, module in bayesian_modules(model):
-        for key in module.posteriors:
-            if module.posterior(key) is known[name]:
-                module.posteriors[key] = posterior.train(module.training)
+        own = posteriors_of(module)
+        for key, q in own.by_name().items():
+            if q is known[name]:
+                own[key] = posterior.train(module.training)
 
 
 def _require_plain(net: nn.Module) -> None:
@@ -188,6 +189,7 @@ def _convert_(
 ) -> None:
     """Makes one Bayesian layer per module, from the posterior of each parameter's id."""
     layers: dict[int, dict[str, Posterior]] = {}
+    require_no_aliases(net, {place.full_name: place.parameter for place in found})
     for place in found:
         layers.setdefault(id(place.module), {})[place.name] = posteriors[id(place.parameter)]
     for place in found:

@@ -3,37 +3,44 @@
 Conversion swaps a layer's class for a subclass made here, so the object stays the same: its
 hooks, mode, references and place in the network need no code. In the subclass every Bayesian
 parameter is a property that draws a sample when read, so code that reads `layer.weight`, torch's
-own fused attention kernels included, meets the posterior and cannot bypass it.
+own fused attention kernels included, meets the posterior and cannot bypass it. All that is ours
+lies under one private name, so that a layer may call its own attributes as it likes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import new_class
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
+from pocketbayes.errors import ConversionError
+from pocketbayes.layers.lent import LentDraw, lent
 from pocketbayes.moments import Moments, is_carrying
 from pocketbayes.posteriors import Posterior, current_drawing
 
+OURS = "_posteriors"
 
-class BayesianModule(nn.Module):
-    """A torch module some of whose parameters are posteriors, kept in `posteriors` by name."""
 
-    posteriors: nn.ModuleDict
-    estimator: str
-    plain_class: ClassVar[type[nn.Module]]
-    behaviour: ClassVar[type["BayesianModule"]]
+class LayerPosteriors(nn.ModuleDict):
+    """The posteriors of one layer, by the parameter's name, and how they are drawn."""
+
+    estimator = "weight"
     _held: dict[str, Tensor] | None = None
 
-    def posterior(self, name: str) -> Posterior:
-        """The posterior of the parameter `name`."""
-        return self.posteriors_by_name()[name]
+    @classmethod
+    def of(cls, layer: nn.Module, posteriors: Mapping[str, Posterior]) -> Self:
+        """Those of this layer, which is still plain."""
+        return cls(posteriors).train(layer.training)
 
-    def posteriors_by_name(self) -> dict[str, Posterior]:
-        """All of them; `self.posteriors` takes torch ten times as long."""
-        return self._modules["posteriors"]._modules  # type: ignore[union-attr, return-value]
+    def by_name(self) -> dict[str, Posterior]:
+        """All of them; as a `ModuleDict` it takes ten times as long."""
+        return self._modules  # type: ignore[return-value]
+
+    def __getitem__(self, name: str) -> Posterior:
+        """The posterior of the parameter `name`."""
+        return self._modules[name]  # type: ignore[return-value]
 
     def estimator_now(self) -> str:
         """The estimator of the prediction that runs in this thread; else the layer's own."""
@@ -53,14 +60,14 @@ class BayesianModule(nn.Module):
 
     def value(self, name: str) -> Tensor:
         """The parameter as the estimator sees it: a fresh draw, the mean, or its moments."""
-        held, posterior = self.held_draw(), self.posterior(name)
+        held, posterior = self.held_draw(), self[name]
         if held is not None:
             return held[name]
         if is_carrying() and posterior.is_random:
             return Moments(*posterior.moments())
         if self.estimator_now() == "mean":
             return posterior.expectation()
-        return self.posterior(name).sample()
+        return posterior.sample()
 
     def held_draw(self) -> dict[str, Tensor] | None:
         """What every read gives inside of `one_draw`."""
@@ -70,7 +77,7 @@ class BayesianModule(nn.Module):
     @contextmanager
     def one_draw(self) -> Iterator[None]:
         """Inside, every read of a parameter gives the same draw."""
-        held, drawing = {name: self.value(name) for name in self.posteriors}, current_drawing()
+        held, drawing = {name: self.value(name) for name in self._modules}, current_drawing()
         if drawing is None:
             self._held = held
         else:
@@ -83,10 +90,45 @@ class BayesianModule(nn.Module):
             else:
                 drawing.held.pop(self, None)
 
+
+class BayesianModule(nn.Module):
+    """A torch module some of whose parameters are posteriors."""
+
+    _plain_class: ClassVar[type[nn.Module]]
+    _behaviour: ClassVar[type["BayesianModule"]]
+    _kind_of_posteriors: ClassVar[type[LayerPosteriors]] = LayerPosteriors
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A parameter that is a posterior is tied to another one, or left as it is."""
+        own = posteriors_of(self).by_name()
+        other = value.posterior if isinstance(value, LentDraw) else None
+        if name not in own:
+            super().__setattr__(name, value)
+        elif other is not None and other.shape == own[name].shape:
+            posteriors_of(self)[name] = other
+        else:
+            kind = "draw" if isinstance(value, LentDraw) else type(value).__name__
+            shape = tuple(value.shape) if isinstance(value, Tensor) else ""
+            raise ConversionError(
+                f"{name} {tuple(own[name].shape)} of a {plain_class_of(self).__name__} is a "
+                f"posterior and cannot be set to a {kind} {shape}: set it before bayesianize_, or "
+                "use replace_posterior"
+            )
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickles by the plain class and the names, since this class has no importable name."""
-        recipe = (self.behaviour, self.plain_class, tuple(self.posteriors))
+        recipe = (self._behaviour, self._plain_class, tuple(posteriors_of(self).by_name()))
         return blank, recipe, super().__reduce_ex__(protocol)[2]
+
+
+def posteriors_of(layer: BayesianModule) -> LayerPosteriors:
+    """The posteriors of a Bayesian layer."""
+    return layer._modules[OURS]  # type: ignore[return-value]
+
+
+def plain_class_of(module: nn.Module) -> type[nn.Module]:
+    """The class that a module has, or had before it became Bayesian."""
+    return getattr(type(module), "_plain_class", type(module))
 
 
 @cache
@@ -96,13 +138,13 @@ def bayesian_class(
     """The subclass of `plain` in which the parameters `names` are draws."""
 
     def drawn(name: str) -> property:
-        return property(lambda self: self.value(name), doc=f"A draw of the posterior of {name}.")
+        return property(lambda self: _read(self, name), doc=f"A draw of the posterior of {name}.")
 
     def body(namespace: dict[str, Any]) -> None:
         namespace |= {name: drawn(name) for name in names}
         namespace |= {
-            "plain_class": plain,
-            "behaviour": behaviour,
+            "_plain_class": plain,
+            "_behaviour": behaviour,
             "__module__": plain.__module__,
             "__doc__": f"{plain.__name__} with posteriors over {', '.join(names)}.",
         }
@@ -111,6 +153,15 @@ def bayesian_class(
         f"Bayesian{plain.__name__}", (behaviour, plain), exec_body=body
     )
     return made
+
+
+def _read(layer: BayesianModule, name: str) -> Any:
+    """A value; whoever reads it from outside of the layer's own pass cannot write into it."""
+    posteriors = posteriors_of(layer)
+    value = posteriors.value(name)
+    if posteriors.held_draw() is not None:
+        return value
+    return lent(value, posteriors[name], f"{name} of a {plain_class_of(layer).__name__}")
 
 
 def blank(

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pocketbayes.errors import DataError, PocketBayesError
-from pocketbayes.layers.bayesian import LinearLayer
+from pocketbayes.layers.linear import LinearLayer
+from pocketbayes.layers.module import posteriors_of
 from pocketbayes.layers.one_pass import PREFIX, OnePassHead, Place
 from pocketbayes.posteriors import current_drawing, version_of
 
@@ -122,11 +123,14 @@ def last_variance_of(head: OnePassHead, layer: nn.Module, rows: Tensor) -> Tenso
 
 def _variances(head: OnePassHead, layer: LinearLayer) -> dict[str, Tensor]:
     """Of weight and bias in float32, kept while the parameters of the posteriors stay."""
-    own = [p for q in layer.posteriors.values() for p in q._parameters.values() if p is not None]
+    own = [
+        p for q in posteriors_of(layer).values() for p in q._parameters.values() if p is not None
+    ]
     key = tuple((id(p), version_of(p), p.device, p.dtype) for p in own)
     known = head.of_last
     if known is None or known[0] != key or not own:
-        found = {n: layer.posterior(n).moments()[1].detach().float() for n in layer.posteriors}
+        posteriors = posteriors_of(layer).by_name()
+        found = {n: q.moments()[1].detach().float() for n, q in posteriors.items()}
         known = head.of_last = key, found
     return known[1]
 

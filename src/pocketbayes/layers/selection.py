@@ -15,10 +15,10 @@ from pocketbayes.errors import ConversionError, nearest
 from pocketbayes.layers.bayesian import (
     AttentionLayer,
     EmbeddingLayer,
-    LinearLayer,
     RecurrentLayer,
     SampledLayer,
 )
+from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.module import BayesianModule
 
 Rule = str | type[nn.Module] | Callable[[str, nn.Module], bool]

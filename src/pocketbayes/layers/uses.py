@@ -11,7 +11,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.layers.ensembles import members_of
 from pocketbayes.layers.inputs import Inputs, called, explained_failure, num_examples, tensors_of
 from pocketbayes.layers.modes import restored_mode
-from pocketbayes.layers.module import BayesianModule
+from pocketbayes.layers.module import BayesianModule, posteriors_of
 from pocketbayes.layers.walking import modules_of
 from pocketbayes.posteriors import Posterior, SpikeSlab, isolated_randomness
 
@@ -81,7 +81,7 @@ def tells_rows_alike(model: nn.Module, x: Inputs) -> bool:
     for module in modules_of(model):
         if not isinstance(module, BayesianModule):
             continue
-        random = [q for q in module.posteriors_by_name().values() if q.is_random]
+        random = [q for q in posteriors_of(module).by_name().values() if q.is_random]
         if not isinstance(module, _LINEAR) and any(len(q.shape) > 1 for q in random):
             return False
         if any(isinstance(q, SpikeSlab) and q.is_independent and not q.is_normal for q in random):
@@ -134,7 +134,7 @@ def _weight(module: nn.Module, name: str) -> Posterior | Tensor | None:
     """The posterior or parameter of that name; None where the layer has none."""
     path, _, leaf = name.rpartition(".")
     owner = module.get_submodule(path)
-    if isinstance(owner, BayesianModule) and leaf in owner.posteriors_by_name():
-        return owner.posterior(leaf)
+    if isinstance(owner, BayesianModule) and leaf in posteriors_of(owner).by_name():
+        return posteriors_of(owner)[leaf]
     found: Tensor | None = getattr(owner, leaf)
     return found

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from pocketbayes.layers.module import BayesianModule
+from pocketbayes.layers.module import BayesianModule, posteriors_of
 
 
 def modules_of(network: nn.Module) -> list[nn.Module]:
@@ -48,7 +48,7 @@ def has_random_weights(network: nn.Module) -> bool:
         posterior.is_random
         for module in modules_of(network)
         if isinstance(module, BayesianModule)
-        for posterior in module.posteriors_by_name().values()
+        for posterior in posteriors_of(module).by_name().values()
     )
 
 
@@ -59,7 +59,7 @@ def is_fully_connected(network: nn.Module) -> bool:
         module
         for module in modules
         if isinstance(module, BayesianModule)
-        if any(len(posterior.shape) > 1 for posterior in module.posteriors_by_name().values())
+        if any(len(posterior.shape) > 1 for posterior in posteriors_of(module).by_name().values())
     ]
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in modules)
     return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves

@@ -180,7 +180,7 @@ def running_module() -> str:
 
 
 def _kind(module: nn.Module) -> str:
-    return getattr(type(module), "plain_class", type(module)).__name__
+    return getattr(type(module), "_plain_class", type(module)).__name__
 
 
 def parts_of(value: Any) -> tuple[Any, Tensor | None]:

@@ -59,8 +59,8 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
 @functools.cache
 def is_known(kind: type) -> bool:
     """Whether modules of this class are of torch or of this library, not of a user."""
-    if "plain_class" in vars(kind):  # a Bayesian layer, made of that class
-        return is_known(vars(kind)["plain_class"])
+    if "_plain_class" in vars(kind):  # a Bayesian layer, made of that class
+        return is_known(vars(kind)["_plain_class"])
     known = kind.__module__.startswith(("torch.nn.modules.", "pocketbayes."))
     return known and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 

@@ -7,6 +7,8 @@ from pocketbayes.layers import (
     bayesian_modules,
     describe,
     has_random_weights,
+    plain_class_of,
+    posteriors_of,
 )
 from pocketbayes.likelihoods import Likelihood
 from pocketbayes.posteriors import SpikeSlab
@@ -49,7 +51,8 @@ def _suits_moments(model: nn.Module) -> bool:
     if chain is None or not has_random_weights(model):
         return False
     linear = [module for module in chain if isinstance(module, nn.Linear)]
-    posteriors = [q for _, m in bayesian_modules(model) for q in m.posteriors_by_name().values()]
+    layers = (layer for _, layer in bayesian_modules(model))
+    posteriors = [q for layer in layers for q in posteriors_of(layer).by_name().values()]
     is_known = all(q.is_independent and not isinstance(q, SpikeSlab) for q in posteriors)
     each_once = all(len({*map(id, some)}) == len(some) for some in (chain, posteriors))
     return bool(linear) and linear[-1].out_features == 1 and is_known and each_once
@@ -64,5 +67,5 @@ def _chain(network: nn.Module) -> list[nn.Module] | None:
         found = [module for part in parts if part is not None for module in part]
         flattens_late = any(isinstance(module, nn.Flatten) for module in found[1:])
         return None if None in parts or flattens_late else found
-    kind = getattr(type(network), "plain_class", type(network))
+    kind = plain_class_of(network)
     return [network] if kind in (nn.Linear, nn.Flatten, *_NUMBER_BY_NUMBER) else None

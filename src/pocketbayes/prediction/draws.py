@@ -21,6 +21,7 @@ from pocketbayes.layers import (
     members_of,
     modules_of,
     num_examples,
+    posteriors_of,
     run,
     small_products,
     tensors_of,
@@ -201,11 +202,11 @@ class _Repeated:
 def _with_passes(network: nn.Module, x: Inputs) -> list[Codebook | JointDraw]:
     """What is drawn once in a pass of the network."""
     asked = [
-        layer.posterior(name)
-        for _, layer in bayesian_modules(network)
-        for name in layer.posteriors
-        if layer.estimator_now() != "mean"
-        and (layer.estimator_now() == "weight" or not layer.posterior(name).is_independent)
+        q
+        for own in (posteriors_of(layer) for _, layer in bayesian_modules(network))
+        for q in own.by_name().values()
+        if own.estimator_now() != "mean"
+        and (own.estimator_now() == "weight" or not q.is_independent)
     ]
     return [
         *codebooks_with_passes(network),

@@ -20,6 +20,7 @@ from pocketbayes.layers import (
     mapped,
     modules_of,
     num_examples,
+    posteriors_of,
     run,
     tensors_of,
 )
@@ -106,10 +107,11 @@ def _weight_bytes(network: nn.Module, x: Inputs, drawing: Drawing) -> int:
     """Of the largest weight that is drawn in a pass."""
     with drawing.here():
         sizes = (
-            module.posterior(name).shape.numel() * module.posterior(name).prior_std.element_size()
+            q.shape.numel() * q.prior_std.element_size()
             for module in modules_of(network)
-            if isinstance(module, BayesianModule) and module.draws_weights(num_examples(x) == 1)
-            for name in module.posteriors
+            if isinstance(module, BayesianModule)
+            and posteriors_of(module).draws_weights(num_examples(x) == 1)
+            for q in posteriors_of(module).by_name().values()
         )
         return max(sizes, default=0)
 

@@ -15,6 +15,7 @@ from pocketbayes.layers import (
     describe,
     library_type,
     named_posteriors,
+    posteriors_of,
     require_module,
 )
 from pocketbayes.posteriors import SpikeSlab
@@ -146,7 +147,7 @@ def _input_gates(model: nn.Module) -> SpikeSlab:
 def _has_weights(module: nn.Module) -> bool:
     """Whether it mixes its inputs: a layer with a posterior, or one of torch's with a matrix."""
     if isinstance(module, BayesianModule):
-        return any(len(module.posterior(name).shape) > 1 for name in module.posteriors)
+        return any(len(q.shape) > 1 for q in posteriors_of(module).by_name().values())
     own = (p for p in module._parameters.values() if p is not None)
     return library_type(module) is not None and any(p.dim() > 1 for p in own)
 

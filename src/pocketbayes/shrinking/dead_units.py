@@ -20,6 +20,7 @@ from pocketbayes.layers import (
     head_knows_weights,
     named_posteriors,
     narrow_head,
+    posteriors_of,
     update_description,
 )
 from pocketbayes.models import PaddedShortcut
@@ -131,7 +132,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
         for module, mode in modes:
             module.training = mode
         for _, layer in bayesian_modules(model):
-            layer.posteriors.train(layer.training)
+            posteriors_of(layer).train(layer.training)
 
 
 class _Tracer(fx.Tracer):

@@ -6,7 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import BayesianModule
+from pocketbayes.layers import (
+    BayesianModule,
+    posteriors_of,
+)
 from pocketbayes.posteriors import Gaussian, Packed, Point, Posterior, Sparse, as_packed, to_units
 
 Source = Posterior | nn.Parameter
@@ -38,8 +41,8 @@ class Parts:
 
 def source_of(module: nn.Module, name: str) -> Source | None:
     """The posterior or parameter of this name; None: the module has none."""
-    if isinstance(module, BayesianModule) and name in module.posteriors:
-        return module.posterior(name)
+    if isinstance(module, BayesianModule) and name in posteriors_of(module):
+        return posteriors_of(module)[name]
     return module._parameters.get(name)
 
 
@@ -161,7 +164,7 @@ def _narrow_vector_(module: nn.Module, name: str, places: Tensor) -> None:
 def _put(module: nn.Module, name: str, new: Source) -> None:
     if isinstance(new, Posterior):
         assert isinstance(module, BayesianModule)
-        module.posteriors[name] = new.train(module.training)
+        posteriors_of(module)[name] = new.train(module.training)
     else:
         module._parameters[name] = new
 

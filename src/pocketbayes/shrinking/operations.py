@@ -12,7 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from pocketbayes.layers import BayesianModule, LinearLayer
+from pocketbayes.layers import (
+    BayesianModule,
+    LinearLayer,
+    plain_class_of,
+    posteriors_of,
+)
 from pocketbayes.posteriors import Shared
 from pocketbayes.shrinking.narrowing import source_of
 
@@ -91,7 +96,7 @@ def _kind_of(module: nn.Module) -> Any:
     if isinstance(module, LinearLayer):
         return next(kind for kind in SUMMING if isinstance(module, kind))
     if isinstance(module, BayesianModule):
-        return module.plain_class if module.plain_class in NORMS else None
+        return plain_class_of(module) if plain_class_of(module) in NORMS else None
     if isinstance(module, nn.PReLU) and module.num_parameters != 1:
         return None
     return type(module)
@@ -188,4 +193,6 @@ def left_whole(modules: Mapping[str, nn.Module], graph: fx.Graph) -> set[nn.Modu
 
 def _sources(module: nn.Module) -> list[Any]:
     own: list[Any] = [p for p in module._parameters.values() if p is not None]
-    return own + (list(module.posteriors.values()) if isinstance(module, BayesianModule) else [])
+    if isinstance(module, BayesianModule):
+        own += posteriors_of(module).by_name().values()
+    return own

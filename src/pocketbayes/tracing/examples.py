@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, ProgramError
-from pocketbayes.layers import drawing_by, restored_mode, run
+from pocketbayes.layers import (
+    OURS,
+    drawing_by,
+    plain_class_of,
+    restored_mode,
+    run,
+)
 
 
 class Call(NamedTuple):
@@ -46,7 +52,7 @@ def _refusal(network: nn.Module, one: tuple[Tensor, ...], error: Exception) -> s
 
 def _described(call: Call) -> str:
     layer = call.layer
-    kind = getattr(type(layer), "plain_class", type(layer)).__name__
+    kind = plain_class_of(layer).__name__
     wanted = None
     if isinstance(layer, nn.modules.conv._ConvNd):
         wanted = f"{layer.in_channels} channels along axis 1"
@@ -81,7 +87,7 @@ def _noted_calls(network: nn.Module) -> Iterator[list[Call]]:
     def after(*_: Any) -> None:
         begun.pop()
 
-    every = [(n, m) for n, m in network.named_modules() if "posteriors" not in n.split(".")]
+    every = [(n, m) for n, m in network.named_modules() if OURS not in n.split(".")]
     names = {module: name for name, module in every}
     with ExitStack() as stack:
         for _, module in every[1:]:

@@ -9,12 +9,16 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import ProgramError
 from pocketbayes.layers import (
+    OURS,
     BayesianModule,
+    LayerPosteriors,
     bayesian_modules,
     describe,
     dropout_modules,
     head_of,
     named_posteriors,
+    plain_class_of,
+    posteriors_of,
 )
 from pocketbayes.programs import Weight
 from pocketbayes.tracing.value import Recorder, Traced
@@ -25,7 +29,7 @@ def weights_in(network: nn.Module) -> dict[str, Any]:
     posteriors = {
         f"{prefix}.{name}".lstrip("."): posterior
         for prefix, layer in bayesian_modules(network)
-        for name, posterior in layer.posteriors_by_name().items()
+        for name, posterior in posteriors_of(layer).by_name().items()
     }
     plain: list[tuple[str, Any]] = [*network.named_parameters(remove_duplicate=False)]
     plain += network.named_buffers(remove_duplicate=False)
@@ -44,7 +48,7 @@ def without_numbers(
                 recorder, weight, tuple(value.shape), None, _type_of(value)
             )
     memo: dict[int, Any] = {id(value): value for value in _shared(network)} | operands
-    tables = [(layer.posteriors, nn.ModuleDict()) for _, layer in bayesian_modules(network)]
+    tables = [(posteriors_of(layer), LayerPosteriors()) for _, layer in bayesian_modules(network)]
     memo |= {id(table): empty for table, empty in tables}
     try:
         made = copy.deepcopy(network, memo)
@@ -56,7 +60,8 @@ def without_numbers(
     made.eval()
     layers = zip(modules_with_posteriors(network), modules_with_posteriors(made), strict=True)
     for layer, plain in layers:
-        _make_plain_(plain, {n: operands[id(q)] for n, q in layer.posteriors_by_name().items()})
+        own = posteriors_of(layer).by_name()
+        _make_plain_(plain, {n: operands[id(q)] for n, q in own.items()})
     if describe(network).keeps_dropout:
         for module in dropout_modules(made):
             module.training = True
@@ -81,8 +86,8 @@ def _shared(network: nn.Module) -> Iterator[object]:
 
 def _make_plain_(layer: BayesianModule, weights: Mapping[str, Traced]) -> None:
     """The plain layer, with the means of its posteriors as weights."""
-    del layer.posteriors
-    layer.__class__ = layer.plain_class  # type: ignore[assignment]
+    layer.__class__ = plain_class_of(layer)  # type: ignore[assignment]
+    del layer._modules[OURS]
     for name, weight in weights.items():
         layer._parameters[name] = weight  # type: ignore[assignment]
     if isinstance(layer, nn.RNNBase):

@@ -22,6 +22,7 @@ from pocketbayes.layers import (
     noise_log_std,
     num_examples,
     parts_of,
+    posteriors_of,
     require_tensor,
     restored_mode,
     without_onednn,
@@ -166,5 +167,5 @@ def _of_last_layer(model: nn.Module, x: Inputs) -> list[str]:
     return [
         name
         for name, q in named_posteriors(model)
-        if any(last.posterior(key) is q for key in last.posteriors)
+        if any(own is q for own in posteriors_of(last).by_name().values())
     ]
