@@ -61,6 +61,40 @@ class CrossAttention(nn.Module):
         return self.attention(x, x[..., :5], x[..., :6])[0]
 
 
+class Bags(nn.Module):
+    """Bags of tokens, of which the first of each row is padding."""
+
+    def __init__(self, size: int, **options: object) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(size, 6, padding_idx=0, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bag(torch.cat([torch.zeros_like(x[:, :1]), x], 1))
+
+
+class Steps(nn.Module):
+    """A cell that goes through time."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = None
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+class Products(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = nn.Bilinear(5, 5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x, x.flip(-1))
+
+
 class WeightStandardised(nn.Linear):
     """A user's own layer that is not linear in its weight, and reads it twice."""
 
@@ -163,4 +197,15 @@ CASES = [
     ),
     *recurrent(),
     Case("own-forward", lambda: WeightStandardised(5, 4), (3, 5)),
+]
+# Without a portable program or moments; draws, training and files are as of any other.
+DRAWN_ONLY = [
+    Case("embedding-large", lambda: nn.Embedding(300, 6, padding_idx=0), (3, 5), vocabulary=300),
+    Case("bag", lambda: Bags(11), (3, 5), vocabulary=11),
+    Case("bag-large", lambda: Bags(300, mode="sum"), (3, 5), vocabulary=300),
+    Case("bilinear", Products, (3, 5)),
+    Case("rnn", lambda: First(nn.RNN(4, 5, 2, batch_first=True)), (3, 6, 4), recurrent=True),
+    Case("rnn-cell", lambda: Steps(nn.RNNCell(4, 5)), (3, 6, 4)),
+    Case("lstm-cell", lambda: Steps(nn.LSTMCell(4, 5)), (3, 6, 4), recurrent=True),
+    Case("gru-cell", lambda: Steps(nn.GRUCell(4, 5)), (3, 6, 4)),
 ]

@@ -67,6 +67,7 @@ _HOME = {
     "loss": "training",
     "multiplications": "compression",
     "named_posteriors": "layers",
+    "one_draw": "layers",
     "predict": "prediction",
     "prune_": "compression",
     "quantize_": "compression",
@@ -108,7 +109,14 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from pocketbayes.estimators import BayesClassifier, BayesRegressor
-    from pocketbayes.layers import Audit, audit, bayesianize_, named_posteriors, replace_posterior
+    from pocketbayes.layers import (
+        Audit,
+        audit,
+        bayesianize_,
+        named_posteriors,
+        one_draw,
+        replace_posterior,
+    )
     from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (
         DeepEnsemble,

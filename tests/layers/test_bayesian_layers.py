@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from layer_kinds import CASES, Case
+from layer_kinds import CASES, DRAWN_ONLY, Case
 from torch import nn
 from torch.func import functional_call, vmap
 
@@ -14,9 +14,10 @@ import pocketbayes as pb
 from pocketbayes.layers import LinearLayer
 from pocketbayes.layers.bayesian import BayesianModule, set_estimator
 
-every_kind = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+KINDS = [*CASES, *DRAWN_ONLY]
+every_kind = pytest.mark.parametrize("case", KINDS, ids=lambda case: case.name)
 not_recurrent = pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.recurrent], ids=lambda case: case.name
+    "case", [case for case in KINDS if not case.recurrent], ids=lambda case: case.name
 )
 ESTIMATORS = ("lrt", "weight", "flipout")
 MODES = ("train", "eval")

@@ -41,7 +41,7 @@ def test_the_state_dict_carries_it_and_nothing_but_tensors():
     assert not result.unexpected_keys
     assert describe(fresh).likelihood == "gaussian"
     assert describe(fresh).class_names == ("a", "b")
-    assert fresh[0].estimator == "weight"
+    assert fresh[0]._posteriors.estimator == "weight"
     assert fresh.noise_log_std.shape == (2,)
 
 

@@ -17,6 +17,7 @@ from pocketbayes.layers.estimators import (
     linear_operation,
     output_moments,
 )
+from pocketbayes.layers.linear import _moments
 
 CONVS = [
     None,
@@ -91,7 +92,7 @@ def test_all_estimators_have_the_same_marginals(estimator, make):
     model = pb.bayesianize_(layer, std_init=0.3, estimator=estimator)
     first, second = output_moments(
         x,
-        model._weights(),
+        _moments(model),
         None if isinstance(layer, nn.Linear) else Conv((1,), (0,), (1,), False, (0,), 1),
     )
     n = 3000
@@ -132,7 +133,7 @@ def test_the_elbo_is_tight_at_the_exact_posterior_of_a_conjugate_model():
         nn.Linear(d, 1, bias=False).double(), prior_std=prior, std_init=precision**-0.5
     )
     model._posteriors["weight"].mean.data.copy_((design.T @ y / noise**2 / precision)[None])
-    mean, variance = output_moments(design, model._weights(), None)
+    mean, variance = output_moments(design, _moments(model), None)
     expected = Normal(mean.squeeze(), noise).log_prob(y).sum() - variance.sum() / 2 / noise**2
     nelbo = pb.kl(model) - expected
     covariance = noise**2 * torch.eye(n) + prior**2 * design @ design.T

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import pocketbayes as pb
+from pocketbayes.methods.base import make_points_
 from pocketbayes.models import MODELS, build_network, options_of
 from pocketbayes.models.residual import Bottleneck
 from pocketbayes.models.resnet import ResNet
@@ -314,7 +315,8 @@ def test_resetting_children_first_starts_as_the_constructor_does(kind):
 @pytest.mark.parametrize("kind", SMALL)
 def test_resetting_reaches_the_means_of_a_converted_network(kind):
     fresh = dict(SMALL[kind]().named_parameters())
-    model = pb.bayesianize_(SMALL[kind](), estimator="mean")
+    model = pb.bayesianize_(SMALL[kind]())
+    make_points_(model)
     before = {name: p.expectation().clone() for name, p in pb.named_posteriors(model)}
     start_again(model)
     for name, posterior in pb.named_posteriors(model):

@@ -53,7 +53,7 @@ class TrainOptions:
         parent: run or model file with posteriors of the same network to go on from; what was said
             of a run's data and network holds again, unless said anew.
         estimator: how layers draw in training: lrt, weight (Bayes by Backprop), flipout, mean;
-            default lrt, or as in --parent.
+            default weight for networks with attention, else lrt, or as in --parent.
         prior_std: std of every weight's prior; default: learned for each tensor with mlp and for
             values, else 0.05.
         bias: make biases Bayesian as well.

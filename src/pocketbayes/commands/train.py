@@ -233,7 +233,7 @@ def _bayesian(plan: Plan, net: nn.Module, train: Dataset) -> nn.Module:
             net,
             prior_std=options.prior_std,
             std_init=getattr(plan.method, "std_init", None),
-            estimator=options.estimator or "lrt",
+            estimator=options.estimator,
             bias=options.bias,
         )
     parent = options.parent

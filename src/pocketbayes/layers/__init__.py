@@ -5,6 +5,7 @@ from pocketbayes.layers.bayesian import (
     bayesian_modules,
     drawing_by,
     estimator_of,
+    one_draw,
     set_estimator,
 )
 from pocketbayes.layers.checks import require_module
@@ -179,6 +180,7 @@ __all__ = [
     "num_examples",
     "num_known",
     "numbers_in",
+    "one_draw",
     "one_thread",
     "output_rows",
     "owners_of",

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import ConversionError
+from pocketbayes.layers.normalised import computed_attributes
 
 _REGISTERED = {"_parameters", "_modules"}
 _OF_RECURRENT = {"_flat_weights", "_flat_weight_refs"}
@@ -17,6 +18,7 @@ def require_no_aliases(net: nn.Module, weights: Mapping[str, Tensor]) -> None:
     names = {_memory(weight): name for name, weight in weights.items()}
     for path, module in net.named_modules():
         known = _REGISTERED | (_OF_RECURRENT if isinstance(module, nn.RNNBase) else set())
+        known |= computed_attributes(module)
         for attribute in vars(module).keys() - known:
             for tensor in _tensors_in(vars(module)[attribute], _DEPTH):
                 if _memory(tensor) in names:

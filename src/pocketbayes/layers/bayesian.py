@@ -2,9 +2,9 @@
 
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.module import (
     OURS,
     BayesianModule,
-    LayerPosteriors,
     bayesian_class,
     posteriors_of,
 )
@@ -30,32 +29,6 @@ class SampledLayer(BayesianModule):
         """The plain layer's forward on one draw of its posteriors."""
         with posteriors_of(self).one_draw():
             return super().forward(*args, **kwargs)
-
-
-class _Table(LayerPosteriors):
-    """Of an embedding; the padding row, which never learns, has no noise either."""
-
-    padding_idx: int | None
-
-    @classmethod
-    def of(cls, layer: nn.Module, posteriors: Mapping[str, Posterior]) -> Self:
-        found = super().of(layer, posteriors)
-        found.padding_idx = layer.padding_idx  # type: ignore[assignment]
-        return found
-
-    def value(self, name: str) -> Tensor:
-        draw = super().value(name)
-        exact = self.estimator_now() == "mean" or not self[name].is_random
-        if self.padding_idx is None or exact or self.held_draw() is not None:
-            return draw
-        rows = torch.arange(draw.shape[0], device=draw.device).unsqueeze(1)
-        return torch.where(rows == self.padding_idx, self[name].expectation(), draw)
-
-
-class EmbeddingLayer(SampledLayer):
-    """An embedding."""
-
-    _kind_of_posteriors = _Table
 
 
 class AttentionLayer(SampledLayer):
@@ -166,3 +139,27 @@ def estimator_of(model: nn.Module) -> str:
         if isinstance(module, LinearLayer):
             return posteriors_of(module).estimator
     return "weight"
+
+
+def usual_estimator(net: nn.Module) -> str:
+    """By which the layers of a network draw where nothing is said."""
+    kinds = [type(module) for module in net.modules()]
+    has_attention = any("attention" in kind.__name__.lower() for kind in kinds)
+    return "weight" if has_attention else "lrt"
+
+
+@contextmanager
+def one_draw(model: nn.Module) -> Iterator[None]:
+    """Inside, every call of the model is by the same weights: one function, drawn at random.
+
+    For solvers, simulations and plots that call a model many times. Without gradients, or with one
+    backward pass. Dropout that is on still drops anew. `predict` and `evaluate` draw as ever.
+
+    Example:
+        >>> with torch.no_grad(), one_draw(model):
+        ...     path = [model(t) for t in times]
+    """
+    with ExitStack() as stack:
+        for _, module in bayesian_modules(model):
+            stack.enter_context(posteriors_of(module).one_draw())
+        yield

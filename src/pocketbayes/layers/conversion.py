@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from torch import nn
 
-from pocketbayes.errors import ConversionError, nearest, require_choice, require_number
+from pocketbayes.errors import ConversionError, nearest, require_choice, require_number, warn
 from pocketbayes.layers.aliases import require_no_aliases
-from pocketbayes.layers.bayesian import bayesian_modules, make_bayesian_
+from pocketbayes.layers.bayesian import bayesian_modules, make_bayesian_, usual_estimator
 from pocketbayes.layers.description import (
     attach_description,
     forget_calibration,
@@ -16,34 +16,38 @@ from pocketbayes.layers.description import (
 from pocketbayes.layers.estimators import ESTIMATORS
 from pocketbayes.layers.heads import forget_head
 from pocketbayes.layers.module import BayesianModule, posteriors_of
-from pocketbayes.layers.selection import Place, Rules, places, places_of
+from pocketbayes.layers.rules import Rules
+from pocketbayes.layers.selection import Place, chosen, places_of
 from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
 
 Net = TypeVar("Net", bound=nn.Module)
 USUAL_PRIOR_STD = 0.05
+MOST_LEFT = 0.05  # of the weights may stay deterministic without a word
 
 
 def bayesianize_(
     net: Net,
     prior_std: float | None = None,
     std_init: float | None = None,
-    estimator: str = "lrt",
+    estimator: str | None = None,
     include: Rules = None,
     exclude: Rules = None,
     bias: bool = False,
 ) -> Net:
     """Turns `net` into a Bayesian network, in place, and returns it.
 
-    Every weight w of a Linear, Conv1d/2d/3d, ConvTranspose1d/2d/3d, Embedding,
-    MultiheadAttention (so TransformerEncoder too), LSTM or GRU gets a posterior
-    N(w, std_init^2) and a prior N(0, prior_std^2). All else stays as it is: norms, activations
+    Every weight w of a Linear, Bilinear, Conv1d/2d/3d, ConvTranspose1d/2d/3d, Embedding,
+    EmbeddingBag, MultiheadAttention (so TransformerEncoder too), RNN, LSTM, GRU or cell of one
+    gets a posterior N(w, std_init^2) and a prior N(0, prior_std^2), also what weight or spectral
+    normalisation divides by its norm. All else stays as it is: frozen weights, norms, activations
     with parameters, and bare parameters of your own modules are deterministic; `audit` lists
-    them. Tied weights share one posterior, of which each use is a draw of its own. The network
-    still trains, saves, moves and compiles as before, but each forward pass is now a random
-    draw, in training and in evaluation mode. Initialise or load weights before converting:
-    afterwards `layer.weight` is a fresh draw, and writing into it is an error. Second
-    derivatives through "lrt" are not supported. Several threads may predict with one model at
-    once (`predict`, `evaluate`), but not train it or call it themselves.
+    them, and a warning tells of more than 5% of the weights. Tied weights share one posterior,
+    of which each use is a draw of its own. The network still trains, saves, moves and compiles as
+    before, but each forward pass is now a random draw, in training and in evaluation mode.
+    Initialise or load weights before converting: afterwards `layer.weight` is a fresh draw, and
+    writing into it is an error. Second derivatives through "lrt" are not supported. Several
+    threads may predict with one model at once (`predict`, `evaluate`), but not train it or call
+    it themselves.
 
     Args:
         net: any module, already on its device and in its dtype. It is changed.
@@ -54,10 +58,14 @@ def bayesianize_(
         estimator: how layers that are linear in their weight draw: "lrt" (local
             reparameterisation: fresh noise per output, least variance), "weight" (one weight
             sample per pass), "flipout" (one weight sample, random signs per example) or
-            "mean" (no noise). Attention, recurrent and embedding layers always use "weight".
+            "mean" (no noise). Attention, recurrent and embedding layers always use "weight". None:
+            "weight" in networks with attention, else "lrt": its noise is fresh for every token, so
+            that what is pooled over many tokens would seem the surer the more there are.
         include: convert only modules that match; None means all. A name pattern such as
             "encoder.*" (shell style), a module type, a predicate `(name, module) -> bool`, or
-            several of them. A module that matches brings everything inside it.
+            several of them. A module that matches brings everything inside it, frozen or not. A
+            pattern that names a parameter of your own module, but not that module, such as
+            "*.experts.w1", makes it Bayesian, too: ["*", "*.experts.w1"] converts all and that.
         exclude: leave these alone; given in the same ways.
         bias: make biases, and the shifts of norms, Bayesian as well. Scales of norms never are:
             a prior around zero would switch their channels off.
@@ -78,9 +86,10 @@ def bayesianize_(
         std_init = require_number(std_init, "std_init", above=0, most=1e6)
     if not isinstance(bias, bool):
         raise ConversionError(f"bias must be True or False; got {bias!r}")
+    estimator = usual_estimator(net) if estimator is None else estimator
     require_choice(estimator, "estimator", ESTIMATORS)
     _require_plain(net)
-    found = places(net, include, exclude, bias)
+    found, left = chosen(net, include, exclude, bias)
     parameters = {id(place.parameter): place.parameter for place in found}
     posteriors: dict[int, Posterior] = {
         key: Gaussian.around(
@@ -91,7 +100,25 @@ def bayesianize_(
     _convert_(net, found, posteriors, estimator)
     attach_description(net)
     update_description(net, prior=None if prior_std is None else "fixed")
+    _warn_of_what_is_left(net, left)
     return net
+
+
+def _warn_of_what_is_left(net: nn.Module, left: Mapping[str, nn.Parameter]) -> None:
+    """Says so where a good part of a network stays deterministic, and nobody asked for that."""
+    sizes = {id(parameter): parameter.numel() for parameter in left.values()}
+    missing = sum(sizes.values())
+    share = missing / (missing + sum(q.shape.numel() for _, q in named_posteriors(net)))
+    if share <= MOST_LEFT:
+        return
+    largest = sorted(left, key=lambda name: -left[name].numel())
+    kinds = {name: type(net.get_submodule(name.rpartition(".")[0])).__name__ for name in left}
+    told = ", ".join(f"{name} of {kinds[name]}" for name in largest[:3])
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    warn(
+        f"{share:.0%} of the weights stay deterministic: {told}{more}. A pattern that names them, "
+        f"include=['*', {largest[0]!r}], makes them Bayesian; exclude=... leaves them in peace"
+    )
 
 
 def require_parameters(net: nn.Module, names: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ The description lives on the root module and travels in its `state_dict` as one 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ class Description:
 
     def to_facts(self) -> dict[str, Any]:
         """As plain values; without what files of old do not have, where it is not there."""
-        facts = asdict(self)
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
         return {k: v for k, v in facts.items() if k not in _LATER or v is not None}
 
     def to_json(self) -> str:
@@ -242,7 +242,7 @@ def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict
     for name in _OF_HEAD if has_stale_head(module) else ():
         state.pop(prefix + name, None)
     text = description_to_store(module).to_json().encode()
-    state[prefix + _KEY] = torch.tensor(list(text), dtype=torch.uint8)
+    state[prefix + _KEY] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
 def _read(
@@ -251,7 +251,7 @@ def _read(
     data = state.pop(prefix + _KEY, None)
     if data is None:
         return
-    description = Description.from_json(bytes(data.tolist()).decode())
+    description = Description.from_json(data.cpu().numpy().tobytes().decode())
     module._pocketbayes = description  # type: ignore[assignment]
     _read_head(module, description, state, prefix)
     if description.estimator is not None:

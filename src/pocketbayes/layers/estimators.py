@@ -171,8 +171,8 @@ def _needs_frugal_gradient(*tensors: Tensor | None) -> bool:
 
 
 def _signs_like(x: Tensor, conv: Conv | None) -> Tensor:
-    per_channel = x if conv is None else x.new_empty(*x.shape[:2], *(1 for _ in conv.stride))
-    return signs_like(per_channel)
+    """One per example and channel, the same for all its positions or tokens."""
+    return signs_like(x.new_empty(_one_position(x, conv)))
 
 
 def _safe_sqrt(variance: Tensor) -> Tensor:

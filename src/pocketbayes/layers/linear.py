@@ -72,6 +72,8 @@ Way = Callable[[LinearLayer, Tensor, Conv | None], Tensor]
 def _way_of(layer: LinearLayer, x: Tensor) -> Way:
     """How the output is made from an input that is batched and padded."""
     own: _Matrix = posteriors_of(layer)  # type: ignore[assignment]
+    if own.held_draw() is not None:
+        return _plain
     drawing, estimator, posteriors = current_drawing(), own.estimator_now(), own.by_name().values()
     if (estimator != "mean" or is_carrying()) and any(q.is_random for q in posteriors):
         local = all(q.is_independent or q.gate is not None for q in posteriors)

@@ -77,6 +77,9 @@ class LayerPosteriors(nn.ModuleDict):
     @contextmanager
     def one_draw(self) -> Iterator[None]:
         """Inside, every read of a parameter gives the same draw."""
+        if self.held_draw() is not None:
+            yield
+            return
         held, drawing = {name: self.value(name) for name in self._modules}, current_drawing()
         if drawing is None:
             self._held = held

@@ -1,8 +1,7 @@
 """Which parameters of a network become posteriors: the kinds of layers, rules, and ties."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from torch import nn
@@ -10,24 +9,26 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
-from pocketbayes.errors import ConversionError, nearest
+from pocketbayes.errors import ConversionError
 from pocketbayes.layers.bayesian import (
     AttentionLayer,
-    EmbeddingLayer,
     RecurrentLayer,
     SampledLayer,
 )
+from pocketbayes.layers.embeddings import EmbeddingLayer
 from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.module import BayesianModule
-
-Rule = str | type[nn.Module] | Callable[[str, nn.Module], bool]
-Rules = Rule | Iterable[Rule] | None
+from pocketbayes.layers.normalised import normalised_weights
+from pocketbayes.layers.rules import Rules, named_parameters, selected_modules
 
 LINEAR = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d,
     nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
 )  # fmt: skip
+# Of other libraries: linear in `weight`, which may lie transposed, by a forward of their own.
+FOREIGN = {"transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear"}
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 # torch's modules that only hold others, or parameters that belong to whoever uses them.
 TRANSPARENT = {
@@ -66,20 +67,46 @@ class Place(NamedTuple):
         return f"{self.module_name}.{self.name}".lstrip(".")
 
 
-def places(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> list[Place]:
-    """Every parameter that becomes a posterior, tied ones once per module; or an error."""
-    selected = _selected(net, include, exclude)
+class Choice(NamedTuple):
+    """What becomes Bayesian of a network, and what of the rest nobody spoke of."""
+
+    places: list[Place]
+    left: dict[str, nn.Parameter]
+
+
+def chosen(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> Choice:
+    """Every parameter that becomes a posterior, tied ones once per module; or an error.
+
+    Frozen ones do not, unless `include` asks for them. What is left are the
+    matrices that learn, of own modules which the rules let through.
+    """
+    selected, named = (
+        selected_modules(net, include, exclude),
+        named_parameters(net, include, exclude),
+    )
     found: list[Place] = []
     for name, module in net.named_modules():
         if id(module) in selected:
             found += _places_in(name, module, bias)
+        found += _bare_places_in(name, module, named)
+    if include is None:
+        found = [place for place in found if place.parameter.requires_grad]
     if not found:
         raise ConversionError(
-            "nothing to convert: no selected module has a weight that can be Bayesian; "
-            "check include= and exclude=, or the network itself with print(audit(net))"
+            "nothing to convert: no selected module has a weight that learns and can be Bayesian; "
+            "check include= and exclude=, requires_grad, or the network with print(audit(net))"
         )
     _check_ties(net, found)
-    return found
+    taken = {id(place.parameter) for place in found}
+    left = {
+        f"{name}.{own}".lstrip("."): parameter
+        for name, module in net.named_modules()
+        if id(module) in selected and library_type(module) is None
+        for own, parameter in module._parameters.items()
+        if parameter is not None and parameter.requires_grad and id(parameter) not in taken
+        if sum(side > 1 for side in parameter.shape) > 1
+    }
+    return Choice(found, left)
 
 
 def places_of(net: nn.Module, parameters: Iterable[nn.Parameter]) -> list[Place]:
@@ -88,29 +115,43 @@ def places_of(net: nn.Module, parameters: Iterable[nn.Parameter]) -> list[Place]
     found: list[Place] = []
     for name, module in net.named_modules():
         if any(id(p) in wanted for p in module._parameters.values()):
-            places = _places_in(name, module, bias=True)
+            places = _places_in(name, module, bias=True) + _bare_places_in(name, module, wanted)
             found += [place for place in places if id(place.parameter) in wanted]
     return found
 
 
 def kind_of(module: nn.Module) -> Kind | None:
     """How this module becomes Bayesian; None if it is not a kind that does."""
+    normalised = normalised_weights(module)
+    if normalised is not None:
+        has_bias = not isinstance(module, parametrize.ParametrizationList)
+        return Kind(SampledLayer, normalised, ("bias",) if has_bias else ())
     for plain in LINEAR:
         if isinstance(module, plain):
             linear = _has_the_arithmetic_of(module, plain)
             return Kind(LinearLayer if linear else SampledLayer, ("weight",), ("bias",))
-    if isinstance(module, nn.Embedding):
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return Kind(EmbeddingLayer, ("weight",), ())
     if isinstance(module, nn.MultiheadAttention):
         projections = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
         return Kind(AttentionLayer, projections, ("in_proj_bias", "bias_k", "bias_v"))
-    if isinstance(module, nn.LSTM | nn.GRU):
+    if isinstance(module, nn.RNNBase):
         names = module._flat_weights_names
         weights, biases = (tuple(n for n in names if n.startswith(k)) for k in ("weight", "bias"))
         return Kind(RecurrentLayer, weights, biases)
+    if isinstance(module, nn.RNNCellBase):
+        return Kind(SampledLayer, ("weight_ih", "weight_hh"), ("bias_ih", "bias_hh"))
+    if isinstance(module, nn.Bilinear) or any(
+        _path(base) in FOREIGN for base in type(module).__mro__
+    ):
+        return Kind(SampledLayer, ("weight",), ("bias",))
     if isinstance(module, NORMS):
         return Kind(SampledLayer, (), ("bias",))
     return None
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def library_type(module: nn.Module) -> type[nn.Module] | None:
@@ -152,10 +193,10 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
     missing = [n for n in kind.weights if n not in module._parameters]
     if missing:
         raise ConversionError(
-            f"{where}.{missing[0]} is not a parameter but computed (weight_norm, spectral_norm "
-            f"or another parametrisation): remove that first, or {hint}"
+            f"{where}.{missing[0]} is not a parameter but computed by a parametrisation: remove "
+            f"that first, or {hint}"
         )
-    if isinstance(module, nn.Embedding) and module.sparse:
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
         raise ConversionError(
             f"{where} has sparse=True, but a posterior's gradient is dense: set it to False, "
             f"or {hint}"
@@ -164,53 +205,20 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
     return [Place(name, module, n, kind.behaviour) for n in names if n in own]
 
 
+def _bare_places_in(name: str, module: nn.Module, wanted: Container[int]) -> list[Place]:
+    """Parameters of a user's own module, which its forward, or whoever reads them, draws."""
+    if kind_of(module) is not None or library_type(module) is not None:
+        return []
+    own = {n: p for n, p in module._parameters.items() if p is not None and id(p) in wanted}
+    return [Place(name, module, n, SampledLayer) for n, p in own.items() if p.is_floating_point()]
+
+
 def _check_is_known(where: str, module: nn.Module, own: dict[str, nn.Parameter], hint: str) -> None:
     if own and not isinstance(module, nn.PReLU) and library_type(module) is not None:
         raise ConversionError(
             f"{where} is a {type(module).__name__}, which has parameters but cannot be made "
             f"Bayesian: {hint} to keep it deterministic"
         )
-
-
-def _selected(net: nn.Module, include: Rules, exclude: Rules) -> set[int]:
-    """The ids of the modules that the rules let through; what is inside a match goes with it."""
-    modules = dict(net.named_modules(remove_duplicate=False))
-    included = set(modules) if include is None else _matches(modules, include, "include")
-    excluded = set() if exclude is None else _matches(modules, exclude, "exclude")
-    wanted = {id(modules[name]) for name in included}
-    return wanted - {id(modules[name]) for name in excluded}
-
-
-def _matches(modules: dict[str, nn.Module], rules: Rules, argument: str) -> set[str]:
-    several = isinstance(rules, Iterable) and not isinstance(rules, str | type)
-    found: set[str] = set()
-    for rule in rules if several else [rules]:  # type: ignore[union-attr]
-        hits = {n for n, m in modules.items() if _obeys(n, m, rule, argument)}
-        if isinstance(rule, str) and not hits:
-            raise ConversionError(
-                f"{argument}={rule!r} matches no module of the network{nearest(rule, modules)}"
-            )
-        found |= hits
-    return {n for n in modules if any(n == f or not f or n.startswith(f + ".") for f in found)}
-
-
-def _obeys(name: str, module: nn.Module, rule: object, argument: str) -> bool:
-    if isinstance(rule, str):
-        return fnmatchcase(name, rule)
-    if isinstance(rule, type):
-        return isinstance(module, rule)
-    if callable(rule):
-        try:
-            return bool(rule(name, module))
-        except TypeError as error:
-            raise ConversionError(
-                f"{argument}'s predicate failed on {name or 'the root'}: {error}; it is called "
-                "with the module's name and the module"
-            ) from error
-    raise ConversionError(
-        f"{argument} takes name patterns, module types or predicates (name, module) -> bool; "
-        f"got {rule!r}"
-    )
 
 
 def _check_ties(net: nn.Module, found: list[Place]) -> None:

@@ -72,6 +72,10 @@ class Gaussian(Posterior):
         """W = mean + std * eps, eps ~ N(0, 1)."""
         return reparameterised(self.mean, self.log_std, generator)
 
+    def sample_rows(self, index: Tensor) -> Tensor:
+        """A draw of some rows, which is all that a pass needs of a large table."""
+        return noisy(self.mean[index], self.log_std[index].exp(), None)
+
     def kl(self, prior_std: float | Tensor | None = None) -> Tensor:
         """KL(q || N(0, p^2)), summed over all weights: see `gaussian_kl`."""
         return gaussian_kl(self.mean, self.log_std, self.prior(prior_std))
