@@ -40,6 +40,23 @@ def test_import_is_light_and_leaves_torchs_compiler_alone():
     pytest.fail("no import took less than 0.3 seconds")
 
 
+FIRST_FIT = f"""
+import sys, torch
+import pocketbayes as pb
+x = torch.randn(8, 2)
+model = pb.bayesianize_(torch.nn.Linear(2, 2))
+result = pb.fit(model, [(x, (x[:, 0] > 0).long())], epochs=1, progress=False, device="cpu")
+pb.save(result.model, sys.argv[1])
+print(*({HEAVY} & set(sys.modules)))
+"""
+
+
+def test_training_on_a_cpu_loads_no_framework(tmp_path):
+    command = [sys.executable, "-c", FIRST_FIT, str(tmp_path / "m.pocket")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"rich"}
+
+
 @pytest.mark.parametrize("name", [n for n in pb.__all__ if n != "__version__"])
 def test_every_public_name_is_there_and_documented(name):
     thing = getattr(pb, name)

@@ -143,8 +143,34 @@ def test_what_is_left_is_told():
     with pytest.warns(UserWarning, match=r"80% of the weights stay deterministic: experts\.up of "):
         pb.bayesianize_(Block())
     net = nn.Sequential(Block(), Block(), nn.Linear(4, 2))
-    with pytest.warns(UserWarning, match=r"up of Experts, .*down of Experts.* and 1 more\. A patt"):
+    with pytest.warns(UserWarning, match=r"up of Experts, .*down of Experts.* and 1 more\. incl"):
         pb.bayesianize_(net)
+
+
+class Spectral(nn.Module):
+    """Complex weights, as Fourier operators have."""
+
+    def __init__(self):
+        super().__init__()
+        self.modes, self.head = nn.Parameter(torch.randn(8, 4, dtype=torch.cfloat)), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head((torch.fft.rfft(x, n=14)[:, :8] * self.modes.sum(1)).abs())
+
+
+def test_complex_weights_stay_deterministic_and_learn(tmp_path):
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match=r"modes of Spectral\. exclude="):
+        model = pb.bayesianize_(Spectral())
+    x, before = torch.randn(64, 16), model.modes.detach().clone()
+    for optimizer in ("adamw", "sgd"):
+        method = pb.MeanField(optimizer=optimizer)
+        pb.fit(model, [(x, (x[:, 0] > 0).long())], method, epochs=2, progress=False)
+    assert (model.modes - before).abs().min() > 0
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
+    assert torch.equal(pb.load(tmp_path / "m.pocket", Spectral()).modes, model.modes)
+    with pytest.raises(pb.ConversionError, match=r"modes has dtype torch\.complex64"):
+        pb.bayesianize_(Spectral(), include=["*", "modes"])
 
 
 def test_nothing_is_said_of_what_was_chosen_or_is_little():

@@ -115,9 +115,11 @@ def _warn_of_what_is_left(net: nn.Module, left: Mapping[str, nn.Parameter]) -> N
     kinds = {name: type(net.get_submodule(name.rpartition(".")[0])).__name__ for name in left}
     told = ", ".join(f"{name} of {kinds[name]}" for name in largest[:3])
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    real = [name for name in largest if left[name].is_floating_point()]
+    advice = f"include=['*', {real[0]!r}] makes that one Bayesian, too; " if real else ""
     warn(
-        f"{share:.0%} of the weights stay deterministic: {told}{more}. A pattern that names them, "
-        f"include=['*', {largest[0]!r}], makes them Bayesian; exclude=... leaves them in peace"
+        f"{share:.0%} of the weights stay deterministic: {told}{more}. {advice}exclude=... leaves "
+        "them in peace"
     )
 
 

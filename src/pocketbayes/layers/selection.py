@@ -182,11 +182,8 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
                 f"{where} ({type(module).__name__}) is lazy and not yet materialised: "
                 f"run one batch through the network first, or {hint}"
             )
-        if kind and not parameter.is_floating_point():
-            raise ConversionError(
-                f"{where}.{parameter_name} has dtype {parameter.dtype}: a posterior needs real "
-                f"floating point; {hint}"
-            )
+        if kind:
+            _require_real(f"{where}.{parameter_name}", parameter, hint)
     if kind is None:
         _check_is_known(where, module, own, hint)
         return []
@@ -205,12 +202,21 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
     return [Place(name, module, n, kind.behaviour) for n in names if n in own]
 
 
+def _require_real(name: str, parameter: nn.Parameter, hint: str) -> None:
+    if not parameter.is_floating_point():
+        raise ConversionError(
+            f"{name} has dtype {parameter.dtype}: a posterior needs real floating point; {hint}"
+        )
+
+
 def _bare_places_in(name: str, module: nn.Module, wanted: Container[int]) -> list[Place]:
     """Parameters of a user's own module, which its forward, or whoever reads them, draws."""
     if kind_of(module) is not None or library_type(module) is not None:
         return []
     own = {n: p for n, p in module._parameters.items() if p is not None and id(p) in wanted}
-    return [Place(name, module, n, SampledLayer) for n, p in own.items() if p.is_floating_point()]
+    for parameter_name, parameter in own.items():
+        _require_real(f"{name}.{parameter_name}".lstrip("."), parameter, "leave it out")
+    return [Place(name, module, n, SampledLayer) for n in own]
 
 
 def _check_is_known(where: str, module: nn.Module, own: dict[str, nn.Parameter], hint: str) -> None:

@@ -39,13 +39,14 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
     ]
     groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
     made: list[torch.optim.Optimizer] = []
+    fused = not any(p.is_complex() for p in model.parameters())  # for which torch has no kernels
     if groups and method.optimizer == "adamw":
-        made.append(torch.optim.AdamW(groups, lr=method.peak_lr, fused=True))
+        made.append(torch.optim.AdamW(groups, lr=method.peak_lr, fused=fused))
     elif groups:
         momentum = method.momentum
         made.append(
             torch.optim.SGD(
-                groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=True
+                groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused
             )
         )
     if on_log_scale:
