@@ -8,11 +8,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from hostile_files import BEARABLE, HURTS, crafted, forged, made, of_shape, with_model
 from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.codec import described, sections
+from pocketbayes.layers import describe, update_description
+from pocketbayes.models import build_network
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOOD = {"lossless": "v3-mean-field-lossless", "sparse": "v3-subspace", "shared": "v3-sharing"}
@@ -190,3 +193,19 @@ def test_odd_numbers_of_training_are_refused_or_left_out(good, tmp_path):
     training = {"method": "mean-field", "lr": None, "epochs": 3}
     path.write_bytes(crafted(good["lossless"], with_model(training=training)))
     assert "mean-field, epochs 3" in str(pb.inspect(path))
+
+
+def test_what_a_file_says_is_not_copied_for_every_member(tmp_path):
+    """100,000 names in a file of five members, in 3 seconds of the processor: 7 when copied."""
+    x = torch.randn(8, 6)
+    net = build_network("mlp", input_shape=(6,), num_outputs=2, hidden=(8,))
+    method = pb.DeepEnsemble(members=5)
+    data = [(x, (x[:, 0] > 0).long())]
+    model = pb.fit(pb.bayesianize_(net), data, method, epochs=1, progress=False).model
+    columns = [{"name": f"column {n}"} for n in range(100_000)]
+    update_description(model, preprocess={"kind": "table", "columns": columns})
+    pb.save(model, tmp_path / "m.pocket")
+    begin = time.process_time()
+    again = pb.load(tmp_path / "m.pocket")
+    assert time.process_time() - begin < 3
+    assert describe(again).preprocess["columns"][-1] == {"name": "column 99999"}
