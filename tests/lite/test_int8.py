@@ -1,4 +1,4 @@
-"""Whole networks by 8-bit products: near those in float, the same bits from any number of threads."""
+"""Whole networks by 8-bit products: near those in float, the same from all threads."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,9 @@ NETWORKS = {  # input, options, how far probabilities may be off
     "lenet5": ((1, 28, 28), {}, 0.005),
     "resnet20": ((3, 32, 32), {}, 0.02),
 }
-CASES = [(n, e) for n in NETWORKS for e in ("mean", "one_pass") if (n, e) != ("resnet20", "one_pass")]
+CASES = [
+    (n, e) for n in NETWORKS for e in ("mean", "one_pass") if (n, e) != ("resnet20", "one_pass")
+]
 FIELDS = ("probs", "entropy", "aleatoric", "epistemic", "label")
 
 

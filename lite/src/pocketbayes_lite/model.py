@@ -40,9 +40,7 @@ _OF_CLASSES = ("probs", "entropy", "aleatoric", "epistemic", "label")
 _OF_VALUES = ("mean", "std", "aleatoric", "epistemic")
 
 
-def load(
-    path: str | os.PathLike[str], threads: int | None = None, int8: bool = False
-) -> "Model":
+def load(path: str | os.PathLike[str], threads: int | None = None, int8: bool = False) -> "Model":
     """The model in a file that `pb.save(model, path, example=x)` wrote.
 
     Safe on files from anywhere: they hold no code, and all sizes are checked.
