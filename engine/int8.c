@@ -84,13 +84,12 @@ void encode(const float *x, size_t groups, size_t each, size_t columns, size_t l
     found->words = to;
     for (int l = 0; l < ROWS; l++)
         zero[l] = (float)found->zero[l] + 0.5f;
-    if (columns == 1) {
+    for (size_t g = 0; columns == 1 && g < groups; g++, x += each, to += (each + 3) / 4) {
         uint8_t *bytes = (uint8_t *)to;
         for (size_t i = 0; i < each; i++)
             bytes[i] = (uint8_t)code_of(x[i], *found->inverse, *zero);
-        return;
     }
-    for (size_t g = 0; g < groups; g++, x += each * columns)
+    for (size_t g = 0; columns > 1 && g < groups; g++, x += each * columns)
         for (size_t c = 0; c < each; c += 4, to += columns) {
             const float *from[4];
             for (size_t j = 0; j < 4; j++)        /* one that is not there has weights of 0 */

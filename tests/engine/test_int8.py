@@ -79,6 +79,8 @@ CASES = [
     conv((67, 6, 6), 70, (1, 1)),
     conv((21, 7, 7), 27, (3, 3), groups=3, padding=(1, 1)),
     conv((64, 40, 40), 64, (1, 1), stride=(5, 5)),
+    conv((130, 1, 1), 270, (1, 1), groups=2),
+    conv((54, 1, 1), 90, (3, 3), groups=3, padding=(1, 1)),
     conv((10, 30, 33), 20, (3, 3), groups=2, padding=(1, 2)),
 ]
 TITLES = [f"{c[0]}-{'x'.join(map(str, (*c[1], *c[2])))}" for c in CASES]
