@@ -1,6 +1,7 @@
 """What a pass of the C engine costs, in passes of torch's plain eager network in the same process.
 
     python benchmarks/runtime.py --networks mlp lenet5 resnet20 resnet18
+    python benchmarks/runtime.py --int8 --networks "mlp, 1,000 hidden" lenet5 resnet20 resnet18
     python benchmarks/runtime.py --file half.pocket --about WORDS --beside resnet18 --threads 1 2
 
 A row is the median of ratios to the plain dense pass of the same shapes that was timed just before,
@@ -8,6 +9,9 @@ on one thread. Weights are random, and of a density one by one at random: time d
 The engine is compiled here, by the system's compiler. With --starts, from a file instead: a row of
 results/runtime_starts.jsonl has seconds from the start of a process's imports to the first answer,
 and milliseconds for an example, of `predict` and of pocketbayes-lite, which must be installed.
+
+With --int8, dense networks by the mean, in float and by 8-bit products: ratios of the fastest
+turns, by the clock, to the plain pass's.
 
 With --file, a .pocket file through pocketbayes-lite, on as many threads as torch: ratios, by the
 clock, to a plain dense network (--beside): to its bare pass and to `pb.predict` with it; then from
@@ -41,17 +45,20 @@ from pocketbayes.tracing import inputs_of, program_of
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / folder) for folder in ("", "engine")]
 from built import CFacts, Engine, compiled, described, file_of  # noqa: E402
 
-SHAPES = {"mlp": (64,), "lenet5": (1, 28, 28)}
+WIDE = "mlp, 1,000 hidden"
+SHAPES = {"mlp": (64,), WIDE: (64,), "lenet5": (1, 28, 28)}
+HIDDEN = {"mlp": (64, 64), WIDE: (1000, 1000)}
 
 
 def network(name: str) -> nn.Module:
     torch.manual_seed(0)
-    options = {"hidden": (64, 64)} if name == "mlp" else {}
-    return build_network(name, input_shape=SHAPES.get(name, (3, 32, 32)), num_outputs=10, **options)
+    options = {"hidden": HIDDEN[name]} if name in HIDDEN else {}
+    shape = SHAPES.get(name, (3, 32, 32))
+    return build_network(name.split(",")[0], input_shape=shape, num_outputs=10, **options)
 
 
 def engine_for(
-    library: object, net: nn.Module, x: Tensor, density: float
+    library: object, net: nn.Module, x: Tensor, density: float, **options: bool
 ) -> tuple[Engine, nn.Module]:
     """The network with random weights of this density in both, and its Bayesian program."""
     made, kept, weights = np.random.default_rng(0), [], []
@@ -72,7 +79,7 @@ def engine_for(
     for name, tensor in state.items():
         weights.append(described(name, tensor.shape, tensor.detach().float().numpy(), kept))
     facts = CFacts(likelihood=b"categorical", is_local=1)
-    return Engine(library, file_of(weights, encoded(program)), kept, facts, 30), model
+    return Engine(library, file_of(weights, encoded(program)), kept, facts, 30, **options), model
 
 
 def ratio(
@@ -126,6 +133,25 @@ def starts(name: str, estimator: str, batches: list[int], budget: float) -> None
         for found in timed(files, x.numpy(), estimator=estimator, batches=batches, seconds=budget):
             row = {"network": name, "estimator": estimator} | found.facts()
             append_result("runtime_starts", **row)
+
+
+def by_int8(library: object, name: str, batches: list[int], budget: float) -> None:
+    """Rows of one dense network."""
+    plain, shape = network(name).eval(), SHAPES.get(name, (3, 32, 32))
+    example = torch.randn(1, *shape)
+    engines = {
+        way: engine_for(library, network(name).eval(), example, 1, moments=False, int8=on)[0]
+        for way, on in (("mean, float", False), ("mean, int8", True))
+    }
+    for batch in batches:
+        x = torch.randn(batch, *shape)
+        works: dict[str, Callable[[], object]] = {"plain": partial(passed, plain, x)}
+        works |= {way: engine.caller(x.numpy()) for way, engine in engines.items()}
+        found = fastest(works, budget)
+        for way in engines:
+            row = {"network": name, "density": 1, "batch": batch, "estimator": way}
+            base = found["plain"]
+            append_result("runtime", **row, ratio=found[way] / base, plain_ms=1e3 * base)
 
 
 def answered(path: Path, threads: int, x: np.ndarray, estimator: str) -> object:
@@ -183,6 +209,7 @@ def main() -> None:
     made.add_argument("--estimators", nargs="+", default=["mean", "moments"])
     made.add_argument("--budget", type=float, default=3.0, help="seconds for each row")
     made.add_argument("--starts", action="store_true")
+    made.add_argument("--int8", action="store_true")
     made.add_argument("--file", type=Path, help="a .pocket file with its program")
     made.add_argument("--about", default="", help="what the file is, for its row")
     made.add_argument("--beside", default="resnet18", help="the plain network")
@@ -198,6 +225,10 @@ def main() -> None:
                 starts(name, estimator, a.batches, a.budget)
         return
     library = compiled(Path(tempfile.mkdtemp()))
+    if a.int8:
+        for name in a.networks:
+            by_int8(library, name, a.batches, a.budget)
+        return
     for name in a.networks:
         for density in a.densities:
             if density < 1 and name == "mlp":

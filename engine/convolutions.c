@@ -56,11 +56,13 @@ static void padded_line(const float *x, size_t side, size_t first, size_t stride
                 to[j * lanes + l] = x[(j * stride + first - padding) * lanes + l];
 }
 
-static const float *padded(const geometry *g, const float *x, float *wide, size_t lanes)
+static const float *padded(const geometry *g, const float *x, float *wide, size_t lanes, const codes *ground)
 {
     float *to = wide;
     for (size_t c = 0; c < g->channels; c++, x += g->side[0] * g->side[1] * lanes) {
-        memset(to, 0, g->plane * lanes * sizeof *to);
+        memset(to, HAS_CODES && ground ? ground->zero[0] : 0, g->plane * lanes * sizeof *to);
+        for (size_t i = 0; HAS_CODES && ground && lanes > 1 && i < g->plane * lanes; i++)
+            ((four *)to)[i] = (uint32_t)ground->zero[i % ROWS] * 0x01010101u;
         for (size_t py = 0; py < g->phases[0]; py++)
             for (size_t px = 0; px < g->phases[1]; px++)
                 for (size_t i = 0; i < g->wide[0]; i++, to += g->wide[1] * lanes) {
@@ -82,16 +84,24 @@ static void conv_op(run *r, const operation *op, int with_variance)
     int as_it_is = g.padding[0] + g.padding[1] == 0 && g.stride[0] * g.stride[1] == 1;
     float *work = scratch_of(r);
     const float *m = mean_of(r, op->x[0]), *v = with_variance ? variance_of(r, op->x[0]) : NULL, *second = NULL;
-    if (!as_it_is) {
-        m = padded(&g, m, work, r->lanes);
-        v = v ? padded(&g, v, work + 2 * room, r->lanes) : NULL;
+    codes found, *by = HAS_CODES && k->codes && !with_variance && !r->drawn ? &found : NULL;
+    if (HAS_CODES && by) {
+        size_t each = g.channels / (size_t)k->groups, columns = g.side[0] * g.side[1] * r->lanes;
+        encode(m, (size_t)k->groups, each, columns, r->lanes, (four *)work, by);
+        g.channels = (each + 3) / 4 * (size_t)k->groups;
+        m = work, work += g.channels * columns + SLACK;
     }
+    if (!as_it_is) {
+        m = padded(&g, m, work, r->lanes, by);
+        v = v ? padded(&g, v, work + 2 * room, r->lanes, NULL) : NULL;
+    }
+    found.words = (const four *)m;
     if (with_variance && k->values[VARIANCE])
         second = second_moments(m, v, n, work + room);
     layout at = {{m, second, v}, g.channels / (size_t)k->groups * g.plane, r->lanes,
                  ((g.out[0] - 1) * g.wide[1] + g.out[1]) * r->lanes, g.wide[1] * r->lanes, g.out[1] * r->lanes,
                  mean_of(r, op->result), with_variance ? variance_of(r, op->result) : NULL,
-                 g.out[0] * g.out[1] * r->lanes, 1};
+                 g.out[0] * g.out[1] * r->lanes, 1, by};
     multiply(r, k, &at);
 }
 
@@ -129,6 +139,10 @@ size_t linear_scratch(const pocket *m, const operation *op)
     if (op->row->code == 2) {
         geometry g = geometry_of(x, &m->slots[op->result], &m->file->weights[-1 - op->x[1]], op);
         n = g.channels * g.plane;
+        if (HAS_CODES && m->options.int8) {         /* words as they are, then padded */
+            size_t words = ((g.channels / (size_t)op->n[0] + 3) / 4 * (size_t)op->n[0]) * (g.side[0] * g.side[1] + g.plane);
+            n = words / 3 + 1 > n ? words / 3 + 1 : n;
+        }
     } else if (op->row->code != 1) {      /* recurrences: states, too */
         size_t width = (size_t)m->slots[op->result].shape.side[1];
         n = n > width ? n : width;

@@ -14,6 +14,15 @@ enum { LANES = 4, TILE_OUTPUTS = 4, TILE_VECTORS = 2 };
 #endif
 enum { ROWS = 16, PACK = 16, SLACK = 8 * 16, MOST_SMALL = 8192 };
 
+/* Instructions that multiply four 8-bit numbers and add the products: whether the compiler knows them.
+   -DPOCKET_PLAIN_INT8 does without, slowly, for tests; -DPOCKET_NO_INT8 leaves all of it out. */
+#if defined(POCKET_NO_INT8)
+#elif defined(POCKET_PLAIN_INT8) || defined(__AVX512F__) || (defined(__ARM_FEATURE_DOTPROD) && defined(__aarch64__))
+#define HAS_INT8
+#elif defined(__AVX2__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define HAS_INT8
+#endif
+
 typedef float lane __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 enum { MEAN, VARIANCE, SQUARE, DRAWN, PLANES };  /* of packed weights; SQUARE: that of the mean */
@@ -28,6 +37,10 @@ typedef struct kernel {
     uint32_t *start;                     /* sparse: where parts of rows begin */
     float *scale, *shift[PLANES];        /* of all outputs: y scale + shift; a norm that is folded */
     float *gate;                         /* chances of outputs, or NULL */
+    uint32_t *codes;                     /* means as 8 bits: blocks of PACK outputs, then fours of inputs; or NULL */
+    int fours;                           /* words of one output */
+    float *code_step;                    /* of all outputs, those of blocks: one unit, and the sum of a row */
+    int32_t *code_total;
 } kernel;
 
 /* A weight as it is, where it is no packed one. */
@@ -125,6 +138,7 @@ size_t linear_scratch(const pocket *m, const operation *op);   /* numbers of one
 #else
 int parts_of(const pocket *m, const operation *op, uint32_t each);
 #endif
+void codes_make(pocket *m, kernel *k, int places);             /* int8.c: if they are asked for and worth it */
 void conv_offsets(const pocket *m, const operation *op, uint32_t *offsets, uint32_t count);
 
 /* draws.c */

@@ -176,7 +176,9 @@ void multiply(const run *r, const kernel *k, const layout *at)
             for (int o = 0; o < k->outputs; o += step) {
                 int outputs = k->outputs - o < step ? k->outputs - o : step;
                 memset(spread, 0, at->out_variance ? sizeof *spread * (size_t)(step * PITCH) : 0);
-                for (int n = 0; n < 3 * k->parts; n++) {
+                if (HAS_CODES && at->codes)
+                    code_sums(k, g, o, at, c, (int)vectors, sum);
+                for (int n = HAS_CODES && at->codes ? 3 * k->parts : 0; n < 3 * k->parts; n++) {
                     int i = n % 3, part = n / 3;
                     const float *in = at->in[i];
                     if (!in || (i > 0 && together) || (i > 0 && (!at->out_variance || !k->values[planes[i]])))
@@ -270,7 +272,9 @@ void apply_rows(const run *r, const kernel *k, size_t rows, const float *m, cons
 {
     size_t inputs = (size_t)k->depth, outputs = (size_t)k->outputs, n = rows * inputs * r->lanes;
     float *work = scratch_of(r);
-    layout at = {{m, NULL, v}, inputs, r->lanes, r->lanes, r->lanes, r->lanes, y, yv, r->lanes, 1};
+    layout at = {{m, NULL, v}, inputs, r->lanes, r->lanes, r->lanes, r->lanes, y, yv, r->lanes, 1, NULL};
+    codes found;
+    at.codes = HAS_CODES && k->codes && !yv && !r->drawn ? &found : NULL;
     if (r->lanes == 1 && rows >= LANES) {
         size_t room = n + SLACK;
         at.in[0] = transposed(m, rows, inputs, work);
@@ -278,6 +282,8 @@ void apply_rows(const run *r, const kernel *k, size_t rows, const float *m, cons
         at.in[1] = yv && k->values[VARIANCE] ? second_moments(at.in[0], at.in[2], n, work + room) : NULL;
         at.pitch = at.columns = at.run = at.width = rows;
         at.output = 1, at.step = outputs;
+        if (HAS_CODES && at.codes)
+            encode(at.in[0], 1, inputs, rows, 1, (four *)(work + room), &found);
         multiply(r, k, &at);
         return;
     }
@@ -288,7 +294,11 @@ void apply_rows(const run *r, const kernel *k, size_t rows, const float *m, cons
         at.in[2] = v ? v + i * inputs * r->lanes : NULL;
         at.out = y + i * outputs * r->lanes;
         at.out_variance = yv ? yv + i * outputs * r->lanes : NULL;
-        if (r->lanes == 1)
+        if (HAS_CODES && at.codes)
+            encode(at.in[0], 1, inputs, r->lanes, r->lanes, (four *)work, &found);
+        if (HAS_CODES && at.codes && r->lanes == 1)
+            code_column(k, &at);
+        else if (r->lanes == 1)
             one_column(r, k, &at);
         else
             multiply(r, k, &at);

@@ -216,6 +216,11 @@ void kernels_make(run *r, operation *op, const uint32_t *offsets)
             kernel_fill(r, op, i, plane);
         if (!k->values[DRAWN])
             kernel_fill(r, op, i, DRAWN);
+#ifdef HAS_INT8
+        const pocket_weight *w = weight_in(m, r->member, k->weight);
+        if (m->options.int8 && !m->options.moments && count == 1)
+            codes_make(m, k, op->row->code == 2 ? k->depth / w->shape[1] : 1);
+#endif
     }
 }
 

@@ -19,6 +19,7 @@ typedef struct pocket_facts {
 typedef struct pocket_options {
     int most_draws;            /* of weights or of a Gaussian; 0: the mean only */
     int moments;               /* 1: plan for moments */
+    int int8;                  /* 1: the mean by 8-bit products, where they are faster; other answers */
 } pocket_options;
 
 enum { POCKET_MEAN, POCKET_ONE_PASS, POCKET_MOMENTS, POCKET_WEIGHT };  /* estimators */
@@ -66,6 +67,7 @@ int pocket_inputs(const pocket *model);                    /* how many */
 int pocket_is_whole(const pocket *model, int number);      /* 1: an input of whole numbers */
 int pocket_members(const pocket *model);
 int pocket_has_random_weights(const pocket *model);        /* 0: one network, or dropout that stays on */
+int pocket_int8(const pocket *model);                      /* layers whose products are of 8 bits */
 int pocket_default(const pocket *model);  /* the estimator where none is named; the mean: nothing is random */
 
 /* What the file says of its model (docs/format.md), as JSON text of all, or of one field such as

@@ -50,7 +50,7 @@ class CFacts(ct.Structure):
 
 
 class COptions(ct.Structure):
-    _fields_ = [("most_draws", ct.c_int), ("moments", ct.c_int)]
+    _fields_ = [("most_draws", ct.c_int), ("moments", ct.c_int), ("int8", ct.c_int)]
 
 
 class CAsk(ct.Structure):
@@ -157,10 +157,10 @@ def file_of(weights, program, members=1):
 class Engine:
     """An open model."""
 
-    def __init__(self, library, file, kept=(), facts=None, draws=100, moments=True):
+    def __init__(self, library, file, kept=(), facts=None, draws=100, moments=True, int8=False):
         self.library, self.file, self.kept = library, file, kept
         error = ct.create_string_buffer(256)
-        options = COptions(draws, int(moments))
+        options = COptions(draws, int(moments), int(int8))
         self.facts = facts or CFacts()
         self.handle = library.pocket_open(
             ct.byref(file), ct.byref(self.facts), ct.byref(options), error

@@ -37,13 +37,14 @@ class Handles:
 
     keep = 1
 
-    def __init__(self, data: bytes, draws: int) -> None:
+    def __init__(self, data: bytes, draws: int, int8: bool = False) -> None:
         error = ct.create_string_buffer(256)
-        options = Options(draws, 0)
+        options = Options(draws, 0, int(int8))
         pointer = _checked(library().pocket_load(data, len(data), ct.byref(options), error), error)
         self.first = Handle(pointer, draws, False, True, True)
         self._lock, self._opening, self._free = Lock(), Lock(), [self.first]
         self._with_moments: Handle | None = None
+        self.int8_layers = int(library().pocket_int8(pointer))
         self.together = int(library().pocket_together(pointer))
         self.work = float(library().pocket_work(pointer))
 
@@ -94,7 +95,7 @@ class Handles:
         error, source = ct.create_string_buffer(256), self.first
         with self._opening:
             if moments and self._with_moments is None:
-                options = Options(draws, 1)
+                options = Options(draws, 1, 0)
                 made = library().pocket_again(source.pointer, ct.byref(options), error)
                 self._with_moments = Handle(_checked(made, error), draws, True, True, True)
                 return self._with_moments

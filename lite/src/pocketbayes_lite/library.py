@@ -19,7 +19,7 @@ _NEWER = (("avx512f avx512bw avx512cd avx512dq avx512vl", "engine-avx512.so"),
 class Options(ct.Structure):
     """`pocket_options`."""
 
-    _fields_ = [("most_draws", ct.c_int), ("moments", ct.c_int)]
+    _fields_ = [("most_draws", ct.c_int), ("moments", ct.c_int), ("int8", ct.c_int)]
 
 
 class Ask(ct.Structure):
@@ -67,7 +67,7 @@ def library() -> ct.CDLL:
     engine.pocket_close.argtypes, engine.pocket_close.restype = [handle], None
     engine.pocket_shape.argtypes = [handle, ct.c_int, ct.POINTER(ct.c_int32)]
     engine.pocket_is_whole.argtypes = [handle, ct.c_int]
-    for name in ("kind", "inputs", "members", "default", "has_random_weights", "together"):
+    for name in ("kind", "inputs", "members", "default", "has_random_weights", "together", "int8"):
         getattr(engine, f"pocket_{name}").argtypes = [handle]
     ask, answer, inputs = ct.POINTER(Ask), ct.POINTER(Answer), ct.POINTER(FLOATS)
     rows: list[Any] = [handle, inputs, ct.c_int, ct.c_int, ct.c_int, ask]

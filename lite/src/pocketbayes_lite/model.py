@@ -40,7 +40,7 @@ _OF_CLASSES = ("probs", "entropy", "aleatoric", "epistemic", "label")
 _OF_VALUES = ("mean", "std", "aleatoric", "epistemic")
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
+def load(path: str | os.PathLike[str], threads: int | None = None, int8: bool = False) -> "Model":
     """The model in a file that `pb.save(model, path, example=x)` wrote.
 
     Safe on files from anywhere: they hold no code, and all sizes are checked.
@@ -48,6 +48,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     Args:
         path: of the file.
         threads: at most so many share a call; None: OMP_NUM_THREADS, or the cores that it may use.
+        int8: "mean" and "one_pass" multiply dense layers as 8-bit integers where that is faster on
+            this processor; answers change. `Model.int8_layers` says how many layers do.
 
     Raises:
         LiteError: the file is damaged, or has no program of its network.
@@ -66,18 +68,20 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> "Model":
     except (TypeError, ValueError) as error:
         raise LiteError(f"{path!r} is no path: {error}; read(data) takes bytes") from error
     try:
-        return read(data, threads)
+        return read(data, threads, int8)
     except LiteError as error:
         raise LiteError(f"{path}: {error}") from error
 
 
-def read(data: bytes | bytearray | memoryview, threads: int | None = None) -> "Model":
+def read(
+    data: bytes | bytearray | memoryview, threads: int | None = None, int8: bool = False
+) -> "Model":
     """The model in the bytes of such a file."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise LiteError(
             f"read takes the bytes of a file; got {type(data).__name__}. load(path) takes a path"
         )
-    model = Model(Handles(bytes(data), DEFAULT_DRAWS))
+    model = Model(Handles(bytes(data), DEFAULT_DRAWS, int8))
     model.threads = number_of_threads(threads)
     return model
 
@@ -113,6 +117,15 @@ class Model:
     def likelihood(self) -> str:
         """What an output means."""
         return self.facts.get("likelihood") or "categorical"
+
+    @property
+    def int8_layers(self) -> int:
+        """How many layers multiply 8-bit integers, after `load(path, int8=True)`.
+
+        Sparse and small ones do not; none does where the processor has no instruction for it. If
+        it is 0, answers are those without int8, bit for bit.
+        """
+        return self._handles.int8_layers
 
     @property
     def memory(self) -> int:
