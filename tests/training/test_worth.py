@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.likelihoods import LIKELIHOODS
-from pocketbayes.training.worth import Targets, best_constant
+from pocketbayes.training.worth import Targets
 
 OUTPUTS = {"categorical": 3, "heteroscedastic": 2, "bernoulli": 2}
 
@@ -98,29 +98,79 @@ def test_inputs_that_are_all_the_same_are_told():
                method, epochs=20, progress=False, device="cpu")  # fmt: skip
 
 
+def test_a_learning_rate_that_is_too_large_for_good_inputs_is_told():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 5, generator=generator), torch.randn(60, 1, generator=generator)
+    method = pb.Deterministic(lr=300.0, std_lr=0.0, clip_norm=None)
+    (words,) = said("gaussian", x, y, method, epochs=20)
+    assert "learning rate" in words
+    assert "standardise" not in words
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic", "student-t"])
+def test_targets_that_are_not_standardised_are_told(likelihood):
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    (words,) = said(likelihood, x, 1000 * x[:, :1] + 50000, pb.MeanField(), epochs=20)
+    assert "Targets have mean 5e+04 and std 875: standardise the targets" in words
+    assert "learning rate" not in words
+
+
+def test_inputs_that_are_not_standardised_are_told():
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    (words,) = said("categorical", 1e6 * x, x[:, :3].argmax(1), pb.MeanField(), epochs=20)
+    assert "standardise the inputs, or lower the learning rate" in words
+
+
+def test_classes_that_come_late_in_batches_and_epochs_count():
+    """Perfect in the end: 6% of labels, the last ones of the later batches."""
+    generator, batches = torch.Generator().manual_seed(0), []
+    for number in range(63):
+        x, y = torch.randn(128, 4, generator=generator), torch.zeros(128).long()
+        if number >= 8:
+            y[120:], x[120:, 0] = 1, x[120:, 0] + 8
+        batches.append((x, y))
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pb.fit(pb.bayesianize_(net), batches, epochs=40, progress=False, device="cpu")
+
+
+def test_one_class_that_is_known_well_is_no_fault():
+    x, y = torch.randn(200, 4), torch.zeros(200).long()
+    assert said("categorical", x, y, pb.MeanField(lr=1e-2), epochs=100) == []
+    found = Targets(LIKELIHOODS["categorical"])
+    found.add(0, y)
+    assert found.by_constant(found.total()) == (0.0, 0.02)
+
+
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_the_constant_is_the_best_one(likelihood):
-    kind = LIKELIHOODS[likelihood]
+def test_sums_tell_the_best_constant(likelihood):
+    """Of all batches; a simpler one where sums cannot tell, which is nearly as good."""
+    kind, found = LIKELIHOODS[likelihood], Targets(LIKELIHOODS[likelihood])
     y = targets(likelihood, 500, torch.Generator().manual_seed(0))
-    constant, learned = best_constant(kind, y)
+    for batch in y.split(7):
+        found.add(0, batch)
+    like = torch.zeros(500, OUTPUTS.get(likelihood, 1))
+    constant = kind.constant(like, y).expand_as(like)
+    expected = float(kind.nll(constant, y, kind.start(constant, y))[0])
+    nll, margin = found.by_constant(found.total())
+    most = 0.2 if likelihood in ("student-t", "negative-binomial") else 1e-4
+    assert abs(nll - expected) < most
+    each = found.counted / 500
+    assert margin == pytest.approx(0.25 * each)
 
-    def nll(shift):
-        return float(
-            kind.nll((constant + shift).expand(len(y), *constant.shape[1:]), y, learned)[0]
-        )
 
-    for place in range(constant.shape[1]):
-        shift = torch.zeros_like(constant)
-        shift[0, place] = 0.1
-        assert nll(0.0) < min(nll(shift), nll(-shift))
-
-
-def test_targets_are_those_of_the_last_epoch_and_not_too_many():
-    found = Targets(batches=2)
-    assert found.together() is None
+def test_targets_are_those_of_the_last_epoch_and_take_no_room():
+    found = Targets(LIKELIHOODS["gaussian"])
+    assert found.total() is None
     for epoch in (0, 1):
         for _ in range(2):
-            found.add(epoch, torch.full((5000,), float(epoch)))
-    assert found.together().tolist() == [1.0] * 4096
-    found.add(2, torch.zeros(1, 1 << 21))
-    assert found.together() is None
+            found.add(epoch, torch.full((1 << 17,), float(epoch)))
+    assert found.waiting == []
+    assert found.total().tolist() == [2 << 17, 2 << 17, 2 << 17]
+    found.add(1, torch.zeros(4, 3))
+    assert found.total().isnan().all()
+    labels = Targets(LIKELIHOODS["categorical"])
+    for batch in (torch.tensor([1, 1, -100]), torch.tensor([[4, 0], [1 << 40, 1]])):
+        labels.add(0, batch)
+    assert labels.total().tolist() == [1, 3, 0, 0, 1]

@@ -5,6 +5,7 @@ from pocketbayes.likelihoods.base import (
     Likelihood,
     ValueLikelihood,
     matched_target,
+    moments,
 )
 from pocketbayes.likelihoods.curvature import curvature_root, directions, require_curvature
 from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
@@ -35,6 +36,7 @@ __all__ = [
     "learned_of",
     "likelihood_of",
     "matched_target",
+    "moments",
     "require_curvature",
     "require_labels",
     "set_learned_",

@@ -1,5 +1,6 @@
 """What a likelihood is: how targets are spread around what the network says."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
@@ -11,6 +12,7 @@ from pocketbayes.errors import DataError
 from pocketbayes.likelihoods.distributions import TargetDistribution
 
 Learned = Mapping[str, Tensor]
+_ROUNDING = 1e-12  # of a variance in float64, beside the mean square
 _STEPS = 200  # of L-BFGS, which ends by itself before that
 
 
@@ -60,6 +62,17 @@ class Likelihood(ABC):
     def constant(self, output: Tensor, target: Tensor) -> Tensor:
         """(1, ...) the best output that is the same for every example, or nearly the best."""
 
+    @abstractmethod
+    def sums(self, target: Tensor) -> Tensor:
+        """Sums over a batch's examples that tell the best constant; over batches they add up."""
+
+    @abstractmethod
+    def constant_nll(self, sums: Tensor, best_for: Tensor) -> Tensor:
+        """-log p of all targets with these sums, by the best constant for those of `best_for`.
+
+        Where that would take more than sums, by a simpler constant, which is a bit worse.
+        """
+
     def num_targets(self, target: Tensor) -> int:
         """How many of them count."""
         return target.numel()
@@ -98,6 +111,18 @@ class ValueLikelihood(Likelihood):
         """The mean of each target."""
         return self.matched(output, target).float().mean(0, keepdim=True)
 
+    def sums(self, target: Tensor) -> Tensor:
+        """(3, ...) of 1, y and y^2."""
+        y = target.double()
+        return torch.stack([torch.ones_like(y), y, y.square()]).sum(1)
+
+    def constant_nll(self, sums: Tensor, best_for: Tensor) -> Tensor:
+        """As of a Gaussian with their mean and std."""
+        (count, total, squares), (mean, std) = sums, moments(best_for)
+        errors = (squares - 2 * mean * total + count * mean.square()) / std.square()
+        each: Tensor = count * (std.log() + math.log(2 * math.pi) / 2) + errors / 2
+        return each.sum()
+
     def matched(self, output: Tensor, target: Tensor) -> Tensor:
         """The target in the shape of the means."""
         return matched_target(output, target)
@@ -135,6 +160,16 @@ class CountLikelihood(ValueLikelihood):
         total = self.matched(output, target).float().sum(0, keepdim=True)
         return (total.clamp_min(0.5) / len(target)).log()
 
+    def sums(self, target: Tensor) -> Tensor:
+        """(3, ...) of 1, y and log y!."""
+        y = target.double()
+        return torch.stack([torch.ones_like(y), y, (y + 1).lgamma()]).sum(1)
+
+    def constant_nll(self, sums: Tensor, best_for: Tensor) -> Tensor:
+        """As of a Poisson with their mean."""
+        rate = mean_count(best_for)
+        return (sums[0] * rate - sums[1] * rate.log() + sums[2]).sum()
+
     def nll(self, output: Tensor, target: Tensor, learned: Learned) -> tuple[Tensor, Tensor]:
         """As of values; NaN if a target is no count."""
         nll, score = super().nll(output, target, learned)
@@ -167,6 +202,18 @@ def matched_target(output: Tensor, target: Tensor) -> Tensor:
             "this likelihood needs them equal, or (batch, 1) and (batch,)"
         )
     return target
+
+
+def moments(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and std of each value, from sums of 1, y and y^2; a std of 1 where there is none."""
+    mean, square = sums[1] / sums[0], sums[2] / sums[0]
+    variance = square - mean.square()
+    return mean, variance.where(variance > _ROUNDING * square, 1.0).sqrt()
+
+
+def mean_count(sums: Tensor) -> Tensor:
+    """Of each count, from sums of 1 and y; where all are 0, as of one half."""
+    return sums[1].clamp_min(0.5) / sums[0]
 
 
 def at_least_float32(output: Tensor) -> Tensor:

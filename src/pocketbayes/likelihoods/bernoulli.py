@@ -29,6 +29,16 @@ class Bernoulli(Likelihood):
         there, count = y.sum(0, keepdim=True), len(y)
         return (there.clamp(0.5, count - 0.5) / count).logit()
 
+    def sums(self, target: Tensor) -> Tensor:
+        """(2, ...) of 1 and y."""
+        y = target.double()
+        return torch.stack([torch.ones_like(y), y]).sum(1)
+
+    def constant_nll(self, sums: Tensor, best_for: Tensor) -> Tensor:
+        """By the share of each label."""
+        share = best_for[1].clamp_min(0.5).minimum(best_for[0] - 0.5) / best_for[0]
+        return -(sums[1] * share.log() + (sums[0] - sums[1]) * (-share).log1p()).sum()
+
     def complaint(self, output: Tensor, target: Tensor) -> str | None:
         """The first target that is neither 0 nor 1."""
         wrong = target[(target != 0) & (target != 1)]

@@ -16,6 +16,8 @@ from pocketbayes.likelihoods.labels import (
     wrong_probabilities,
 )
 
+_MOST_CLASSES = 1 << 20
+
 
 class Categorical(Likelihood):
     """p(label) = softmax(output); classes are dim 1. Labels of -100 do not count.
@@ -49,6 +51,19 @@ class Categorical(Likelihood):
         labels = target[(target >= 0) & (target < output.shape[1])].long()
         counts = torch.bincount(labels.flatten(), minlength=output.shape[1]).clamp_min(1e-6)
         return counts.log().view(1, -1, *(1 for _ in output.shape[2:]))
+
+    def sums(self, target: Tensor) -> Tensor:
+        """How often each class is there, up to the last that is."""
+        if target.is_floating_point():
+            return target.double().transpose(0, 1).flatten(1).sum(1)
+        labels = target.flatten().long().clamp_min(-1)
+        labels = labels.where(labels < _MOST_CLASSES, -1)  # the loss tells what is no class
+        return torch.bincount(labels + 1).double()[1:]
+
+    def constant_nll(self, sums: Tensor, best_for: Tensor) -> Tensor:
+        """By the frequencies."""
+        known = F.pad(best_for, (0, max(0, len(sums) - len(best_for)))).clamp_min(1e-6)
+        return (sums * (known.sum().log() - known.log())[: len(sums)]).sum()
 
     def num_targets(self, target: Tensor) -> int:
         """Without those of -100."""

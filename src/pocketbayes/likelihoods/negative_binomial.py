@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pocketbayes.likelihoods.base import CountLikelihood, Learned, at_least_float32
+from pocketbayes.likelihoods.base import CountLikelihood, Learned, at_least_float32, mean_count
 from pocketbayes.likelihoods.distributions import NegativeBinomial as Distribution
 
 DISPERSION = "noise_log_dispersion"
@@ -26,6 +26,12 @@ class NegativeBinomial(CountLikelihood):
         mean = y.mean(0).clamp_min(1e-3)
         excess = (y.var(0, correction=0) - mean) / mean.square()
         return {DISPERSION: excess.clamp(0.01, 10).log()}
+
+    def constant_nll(self, sums: Tensor, best_for: Tensor) -> Tensor:
+        """By the better one of a = 0 and a = 1."""
+        mean = mean_count(best_for)
+        geometric = ((sums[0] + sums[1]) * mean.log1p() - sums[1] * mean.log()).sum()
+        return geometric.minimum(super().constant_nll(sums, best_for))
 
     def unlearned(self, output: Tensor) -> dict[str, Tensor]:
         """As good as none: a Poisson distribution."""

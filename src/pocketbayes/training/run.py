@@ -69,7 +69,7 @@ class Run:
         self.replays_graphs = self.compile is True and one_gpu
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, memory, model, settings.method)
-        self.watch, self.targets = LossWatch(fabric.device), Targets(self._batches_per_epoch())
+        self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
         state = self._checkpoint() if resume else None

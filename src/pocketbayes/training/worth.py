@@ -5,49 +5,87 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pocketbayes.errors import warn
 from pocketbayes.layers import Inputs, drawing_by, named_tensors
-from pocketbayes.likelihoods import CountLikelihood, Likelihood, Objective
+from pocketbayes.likelihoods import Likelihood, Objective, moments
 from pocketbayes.training.batches import Batches
 
-_EXAMPLES, _NUMBERS = 4096, 1 << 20  # of targets that are remembered in an epoch, about
+_AT_ONCE = 1 << 16  # numbers that wait to be added up: each time waits for the device
 _MARGIN = 0.25  # nats for each target, or half of the constant's NLL if that is less
+_LEAST_MARGIN = 0.02  # nats for each target
 _READ_AGAIN = 8  # batches
 _LEAST_STEPS, _FEW_STEPS = 50, 200  # before these nothing is judged; nor the learning rate
+_FAR = 10.0  # from mean 0 and std 1
 
 
 class Targets:
-    """Some of every batch of the last epoch."""
+    """What the targets of the last epoch add up to, all of them."""
 
-    def __init__(self, batches: int | None) -> None:
-        self.share = -(-_EXAMPLES // max(1, batches or 64))
-        self.epoch, self.found, self.numbers = -1, list[Tensor](), 0
+    def __init__(self, likelihood: Likelihood) -> None:
+        self.likelihood = likelihood
+        self._begin(-1)
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self.examples, self.counted = epoch, 0, 0
+        self.sums: Tensor | None = None
+        self.waiting, self.numbers = list[Tensor](), 0
 
     def add(self, epoch: int, target: Tensor) -> None:
-        """Takes the first targets of a batch; of an earlier epoch none are kept."""
+        """Takes those of a batch; of an earlier epoch none are kept."""
         if epoch != self.epoch:
-            self.epoch, self.found, self.numbers = epoch, [], 0
-        part = target[: self.share]
-        self.numbers += part.numel()
-        if self.numbers <= _NUMBERS:
-            self.found.append(part.clone())
+            self._begin(epoch)
+        self.waiting.append(target.detach().clone())
+        self.numbers += target.numel()
+        if self.numbers >= _AT_ONCE:
+            self.total()
 
-    def together(self) -> Tensor | None:
-        """All of them; None if they would not fit or differ in shape."""
-        alike = len({part.shape[1:] for part in self.found}) == 1
-        return torch.cat(self.found) if alike and self.numbers <= _NUMBERS else None
+    def total(self) -> Tensor | None:
+        """The likelihood's sums of them; None if there are none."""
+        alike = len({target.shape[1:] for target in self.waiting}) == 1
+        for target in [torch.cat(self.waiting)] if alike else self.waiting:
+            self.examples += len(target)
+            self.counted += self.likelihood.num_targets(target)
+            self.sums = _added(self.sums, self.likelihood.sums(target))
+        self.waiting, self.numbers = [], 0
+        return self.sums
+
+    def by_constant(self, best_for: Tensor) -> tuple[float, float]:
+        """NLL of an example by the best constant for those sums, and how much worse is no fault."""
+        sums = self.total()
+        if sums is None:
+            return torch.nan, torch.nan
+        nll = float(self.likelihood.constant_nll(sums, best_for)) / self.examples
+        each = self.counted / self.examples
+        if self.likelihood.is_standardised:  # an NLL that has no zero
+            return nll, _MARGIN * each
+        return nll, min(_MARGIN * each, max(_LEAST_MARGIN * each, nll / 2))
+
+
+def _added(one: Tensor | None, other: Tensor) -> Tensor:
+    """NaN if places of values differ; of classes, some batches have more than others."""
+    if one is None:
+        return other
+    if one.dim() == other.dim() == 1:
+        most = max(len(one), len(other))
+        one, other = (F.pad(part, (0, most - len(part))) for part in (one, other))
+    return one + other if one.shape == other.shape else torch.full_like(one, torch.nan)
 
 
 class Compared(NamedTuple):
-    """NLLs of an example: by draws, by the means of the weights, by the best constant."""
+    """NLLs of an example: by draws, by the means of the weights, by the best constant.
+
+    And how large inputs are: the largest mean or std of one.
+    """
 
     drawn: float
     mean: float
     constant: float
     margin: float
     inputs_are_alike: bool
+    inputs_size: float
 
 
 def warn_if_worthless(
@@ -59,89 +97,49 @@ def warn_if_worthless(
     """Says so if the network predicts its training data worse than a constant does.
 
     Pure noise ends near the constant, from above or below, and is no fault: only what is worse by
-    0.25 nats for each target (or half of the constant's NLL) counts, in training and once more by
-    the finished model. The last of `rows` is of the epoch whose model it is.
+    0.25 nats for each target (or half of the constant's NLL, but at least 0.02) counts, in training
+    and once more by the finished model. The last of `rows` is of the epoch whose model it is.
     """
-    y, likelihood = targets.together(), objective.likelihood
-    if not rows or rows[-1]["step"] < _LEAST_STEPS or y is None:
+    sums, likelihood = targets.total(), objective.likelihood
+    if not rows or rows[-1]["step"] < _LEAST_STEPS or sums is None:
         return
     with torch.no_grad():
-        output, learned = best_constant(likelihood, y)
-        limit = _nll(likelihood, output, y, learned) + margin_of(likelihood, output, y, learned)
-        if rows[-1]["nll"] <= limit:
+        if rows[-1]["nll"] <= sum(targets.by_constant(sums)):
             return
-        again = batches.epoch(rows[-1]["epoch"])
-        found = _looked_at_again(objective, again, output, learned)
+        found = _looked_at_again(objective, batches.epoch(rows[-1]["epoch"]), sums)
     if found is not None and found.drawn > found.constant + found.margin:
-        what = "the class frequencies" if likelihood.kind == "classes" else "the best constant"
+        what = "the class frequencies" if likelihood.kind == "classes" else "a constant"
+        cause = _cause_in_targets(likelihood, sums) or _cause(found, rows)
         warn(
             f"training came to nothing: the NLL of a training example is {found.drawn:.4g}, that "
-            f"of {what} alone {found.constant:.4g}. {_cause(found, rows)}"
+            f"of {what} alone {found.constant:.4g}. {cause}"
         )
 
 
-def best_constant(likelihood: Likelihood, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """(1, ...) the output that is best for all of them, and the noise that suits it."""
-    shape = list(target.shape)
-    if likelihood.kind == "classes" and not target.is_floating_point():
-        shape.insert(1, int(target.max().clamp_min(1)) + 1)
-    elif likelihood.outputs_per_target == 2:
-        shape = [*shape, 1][:2] + shape[2:]
-        shape[1] *= 2
-    like = torch.zeros(shape, device=target.device)
-    constant = likelihood.constant(like, target)
-    return constant, likelihood.start(constant.expand(like.shape), target)
-
-
-def margin_of(
-    likelihood: Likelihood, output: Tensor, target: Tensor, learned: Mapping[str, Tensor]
-) -> float:
-    """By how many nats an example may be worse before anything is said."""
-    each = likelihood.num_targets(target) / len(target)
-    if likelihood.kind == "values" and not isinstance(likelihood, CountLikelihood):
-        return _MARGIN * each
-    return min(_MARGIN * each, _nll(likelihood, output, target, learned) / 2)
-
-
-def _nll(
-    likelihood: Likelihood, constant: Tensor, target: Tensor, learned: Mapping[str, Tensor]
-) -> float:
-    is_label = likelihood.kind == "classes" and not target.is_floating_point()
-    places = target.shape[1:] if is_label else target.shape[2:]
-    whole = (len(target), *constant.shape[1:2], *(places if constant.dim() > 2 else ()))
-    output = constant.expand(whole)
-    return float(likelihood.nll(output, target, learned)[0])
-
-
 def _looked_at_again(
-    objective: Objective,
-    batches: Iterator[tuple[int, Inputs, Tensor]],
-    best: Tensor,
-    learned: Mapping[str, Tensor],
+    objective: Objective, batches: Iterator[tuple[int, Inputs, Tensor]], sums: Tensor
 ) -> Compared | None:
     """The finished model beside the constant, on the first batches; None: there are no more."""
-    likelihood, model = objective.likelihood, objective.model
-    sums, alike = torch.zeros(5), True
+    model, seen = objective.model, Targets(objective.likelihood)
+    drawn, mean, alike, size = 0.0, 0.0, True, 0.0
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         for _, x, y in islice(batches, _READ_AGAIN):
             without_kl = torch.zeros((), device=y.device)
-            by_draws = objective(x, y, without_kl)[0]
+            drawn += len(y) * float(objective(x, y, without_kl)[0])
             with drawing_by(model, "mean"):
-                by_means = objective(x, y, without_kl)[0]
-            plain = _nll(likelihood, best, y, learned)
-            most = margin_of(likelihood, best, y, learned)
-            found = torch.tensor([float(by_draws), float(by_means), plain, most, 1.0])
-            sums += len(y) * found
-            alike = alike and _are_alike(x)
+                mean += len(y) * float(objective(x, y, without_kl)[0])
+            seen.add(0, y)
+            alike, size = alike and _are_alike(x), max(size, _size(x))
     except Exception:  # a stream that has ended, say: then nothing is known
         return None
     finally:
         for module, mode in modes.items():
             module.training = mode
-    drawn, mean, constant, margin, _ = (sums / sums[4].clamp_min(1)).tolist()
-    return Compared(drawn, mean, constant, margin, alike)
+    by_constant = seen.by_constant(sums)
+    count = max(seen.examples, 1)
+    return Compared(drawn / count, mean / count, *by_constant, alike, size)
 
 
 def _are_alike(x: Inputs) -> bool:
@@ -149,11 +147,33 @@ def _are_alike(x: Inputs) -> bool:
     return all(len(t) > 1 and bool((t == t[:1]).all()) for t in tensors)
 
 
+def _size(x: Inputs) -> float:
+    """The largest mean or std of an input; whole numbers and masks are none."""
+    real = [t.float() for _, t in named_tensors(x) if t.is_floating_point() and t.isfinite().all()]
+    sizes = [part.abs().max() for t in real for part in torch.std_mean(t, 0, correction=0)]
+    return max(map(float, sizes), default=0.0)
+
+
+def _cause_in_targets(likelihood: Likelihood, sums: Tensor) -> str | None:
+    """What to do if values are far from mean 0 and std 1; None: they are not."""
+    if not likelihood.is_standardised:
+        return None
+    for mean, std in torch.stack(moments(sums)).flatten(1).T.tolist():
+        if abs(mean) > _FAR or not 1 / _FAR < std < _FAR:
+            return f"Targets have mean {mean:.3g} and std {std:.3g}: standardise the targets"
+    return None
+
+
 def _cause(found: Compared, rows: Sequence[Mapping[str, Any]]) -> str:
-    """What is the likely cause, and what to do."""
+    """What else is the likely cause, and what to do."""
     least = min(rows, key=lambda row: float(row["nll"]))
     if found.inputs_are_alike:
         return "All inputs are the same: look at how they are read and scaled"
+    if found.inputs_size > _FAR:
+        return (
+            f"Inputs have means or stds up to {found.inputs_size:.3g}: standardise the inputs, or "
+            "lower the learning rate"
+        )
     if found.mean <= found.constant + found.margin:
         return (
             "By the means of the weights alone it would do: their stds drown what they know. Lower "
@@ -167,5 +187,5 @@ def _cause(found: Compared, rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"It had {rows[-1]['step']} steps at learning rates up to "
         f"{max(row['lr'] for row in rows):.3g}: lower that, train for longer or lower beta, and "
-        "see that inputs are scaled and belong to their targets"
+        "see that inputs belong to their targets"
     )
