@@ -93,6 +93,75 @@ def test_another_thread_is_another_writer(tmp_path):
     assert f"process {os.getpid()} is writing" in found[0]
 
 
+def test_a_lock_that_was_just_taken_away_is_none(tmp_path, monkeypatch):
+    import fcntl
+
+    flock, taken = fcntl.flock, []
+
+    def slow(descriptor, how):
+        if not taken:
+            taken.append((tmp_path / ".lock").unlink())
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    with only_writer(tmp_path):
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    assert taken
+
+
+def test_a_number_that_cannot_be_written_is_no_fault_and_nothing_stays_locked(
+    tmp_path, monkeypatch
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        with only_writer(tmp_path):
+            pass
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_lock_that_cannot_be_opened_is_named(tmp_path):
+    for wrong in (lambda path: path.mkdir(), lambda path: path.symlink_to(tmp_path / "mine")):
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        wrong(folder / ".lock")
+        with pytest.raises(pb.TrainingError, match=r"cannot open .*\.lock: "), only_writer(folder):
+            pass
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_a_dead_run_of_another_user_left_keeps_nobody_out(tmp_path, monkeypatch):
+    """Its lock may be read, not written: as root may write all, the system is made to refuse."""
+    (tmp_path / ".lock").write_text("7\n")
+    opened = os.open
+
+    def refuse(path, flags, *mode, **more):
+        if path == tmp_path / ".lock" and flags & os.O_RDWR:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, *mode, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    fit(tmp_path)
+    assert (tmp_path / ".lock").read_text() == "7\n"
+    with only_writer(tmp_path):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(refused(tmp_path)))
+        thread.start()
+        thread.join()
+    assert found == [True]
+
+
+def refused(folder):
+    try:
+        with only_writer(folder):
+            return False
+    except pb.TrainingError:
+        return True
+
+
 def test_a_system_without_locks_says_so(tmp_path, monkeypatch):
     import fcntl
 

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pocketbayes.errors import TrainingError, warn
@@ -42,7 +42,7 @@ def _locked(directory: Path) -> int | None:
         import fcntl
     except ImportError:  # Windows
         return None
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = _opened(directory / LOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -56,9 +56,23 @@ def _locked(directory: Path) -> int | None:
         os.close(descriptor)
         warn(f"nothing keeps a second run out of {directory}: it cannot be locked ({error})")
         return None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    if os.fstat(descriptor).st_nlink == 0:  # a refused run has just taken it away
+        os.close(descriptor)
+        return _locked(directory)
+    with suppress(OSError):  # a full disk, or a file of somebody else: then it has no number
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def _opened(path: Path) -> int:
+    """The file of a lock; one of somebody else may be open to readers alone, which will do."""
+    try:
+        with suppress(PermissionError):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise TrainingError(f"cannot open {path}: {error.strerror}") from error
 
 
 def _let_go() -> None:
