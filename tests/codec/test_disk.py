@@ -160,6 +160,58 @@ def test_a_pipe_is_written_into_if_somebody_reads(tmp_path):
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
 
 
+OUT = """
+import sys
+from pathlib import Path
+from pocketbayes.codec.disk import home_of, write_atomically
+path = Path(sys.argv[1])
+assert home_of(path) is None
+print("before", flush=True)
+write_atomically(path, lambda file: file.write(b"x" * 99_999))
+print("after")
+"""
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+@pytest.mark.parametrize("to", ["pipe", "file"])
+def test_what_is_open_already_is_written_into(name, to, tmp_path):
+    """Where it stands: what was said before and is said afterwards stays."""
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    command, text = [sys.executable, "-c", OUT, str(tmp_path / name)], "before\n" + "x" * 99_999
+    if to == "pipe":
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        assert done.stdout.decode() == f"{text}after\n"
+        return
+    path = tmp_path / "out"
+    path.write_text("kept\n")
+    with path.open("a") as file:
+        subprocess.run(command, check=True, stdout=file)
+    assert path.read_text() == f"kept\n{text}after\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "out"]
+
+
+def test_a_file_that_another_process_has_open_grows(tmp_path):
+    path = tmp_path / "out"
+    with path.open("w") as file:
+        other = subprocess.Popen(["sleep", "100"], stdout=file)
+    try:
+        put(Path(f"/proc/{other.pid}/fd/1"), b"one")
+        put(Path(f"/proc/{other.pid}/fd/1"), b"two")
+    finally:
+        other.kill()
+        other.wait()
+    assert path.read_bytes() == b"onetwo"
+
+
+def test_a_model_goes_through_a_pipe_behind_links(tmp_path):
+    reading, writing = os.pipe()
+    (tmp_path / "link").symlink_to(f"/proc/self/fd/{writing}")
+    summary = pb.save(pb.bayesianize_(nn.Linear(2, 2)), tmp_path / "link")
+    assert len(os.read(reading, 1 << 16)) == summary.bytes
+    os.close(reading)
+    os.close(writing)
+
+
 def test_what_is_no_file_is_never_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="a directory, which is never replaced"):
@@ -198,14 +250,19 @@ def test_what_a_killed_writer_left_goes_with_the_next_save(tmp_path):
 
 def test_only_what_is_surely_dead_goes(tmp_path):
     """Locks of another machine are not seen here: its files go when they are old."""
-    names = [".pocketbayes-01234567-abc", ".pocketbayes-01234567-old", ".mine", "pocketbayes-x"]
-    for name in names:
-        (tmp_path / name).write_bytes(b"x")
-    (tmp_path / ".pocketbayes-01234567-link").symlink_to(tmp_path / ".mine")
+    new, old, link = (f".pocketbayes-01234567-{kind}23456789ab" for kind in ("00", "01", "02"))
+    mine = [
+        ".mine", "pocketbayes-x", ".pocketbayes-config", ".pocketbayes-notes.txt", f"{old}.txt",
+        old.upper(), old[:-1],
+    ]  # fmt: skip
     week = time.time() - 8 * 24 * 3600
-    os.utime(tmp_path / names[1], (week, week))
+    for name in (new, old, *mine):
+        (tmp_path / name).write_bytes(b"x")
+        if name not in (new, ".mine"):
+            os.utime(tmp_path / name, (week, week))
+    (tmp_path / link).symlink_to(tmp_path / ".mine")
     put(tmp_path / "m.pocket")
-    kept = {names[0], names[2], names[3], ".pocketbayes-01234567-link", "m.pocket"}
+    kept = {new, link, "m.pocket", *mine}
     assert {p.name for p in tmp_path.iterdir()} == kept
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import secrets
 import socket
 import stat
@@ -21,6 +22,8 @@ except ImportError:  # Windows: nothing tells whether a writer lives, so nothing
     flock = None  # type: ignore[assignment]
 
 _BEGIN, _FORGOTTEN = ".pocketbayes-", 7 * 24 * 3600
+_TEMPORARY = re.compile(re.escape(_BEGIN) + r"[0-9a-f]{8}-[0-9a-f]{12}", re.ASCII)
+_OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd|/dev/fd")
 
 
 def regular(path: Path) -> IO[bytes]:
@@ -51,18 +54,18 @@ def _kind(mode: int) -> str:
 
 def home_of(path: Path) -> Path | None:
     """The directory that temporary files for this path belong in; None: it is no plain file."""
-    target = _behind_links(path)
-    found = _stat(target)
-    return target.parent if found is None or stat.S_ISREG(found.st_mode) else None
+    found = _stat(path)
+    is_file = found is None or stat.S_ISREG(found.st_mode)
+    return _behind_links(path).parent if is_file and _open_file(path) is None else None
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes to a temporary name, syncs and renames: a full disk never leaves half a file.
 
     Behind a link it is the file that the link leads to that is replaced. A file that is there
-    keeps its mode. Pipes and devices of characters are written into. Every fault of the disk is
-    an `OSError` that names the path, whatever `write` makes of it. What killed writers have left
-    here goes away.
+    keeps its mode. Pipes, devices of characters and what is open already, as `/dev/stdout`, are
+    written into. Every fault of the disk is an `OSError` that names the path, whatever `write`
+    makes of it. What killed writers have left here goes away.
     """
     try:
         _write_somewhere(path, write)
@@ -72,11 +75,16 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def _write_somewhere(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    target = _behind_links(path)
-    found = _stat(target)
+    found = _stat(path)
     if found is not None and not stat.S_ISREG(found.st_mode):
-        _write_into(target, found.st_mode, write)
+        _write_into(path, found.st_mode, write)
         return
+    already = _open_file(path)
+    if already is not None:
+        with os.fdopen(_again(already), "wb") as opened:
+            _written(opened, write)
+        return
+    target = _behind_links(path)
     _remove_left_over(target.parent)
     temporary, file = _temporary(target.parent)
     try:
@@ -113,6 +121,25 @@ def _keep_owner(file: IO[bytes], old: os.stat_result) -> None:
 
 def _behind_links(path: Path) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _open_file(path: Path) -> Path | None:
+    """The name among a process's open files that the path leads to, if there is one."""
+    for _ in range(40):  # as many links as Linux follows
+        home = os.path.realpath(path.parent)
+        if _OPEN_FILES.fullmatch(home):
+            return Path(home, path.name)
+        if not path.is_symlink():
+            break
+        path = Path(home, os.readlink(path))
+    return None
+
+
+def _again(already: Path) -> int:
+    """One more descriptor, which goes on where ours stands; what others have open grows."""
+    if already.parent in (Path(f"/proc/{os.getpid()}/fd"), Path("/dev/fd")):
+        return os.dup(int(already.name))
+    return os.open(already, os.O_WRONLY | os.O_APPEND)
 
 
 def _stat(path: Path) -> os.stat_result | None:
@@ -205,7 +232,7 @@ def _host() -> str:
 def _remove_left_over(directory: Path) -> None:
     """Temporary files whose writers were killed: of this machine if unlocked, of others if old."""
     try:
-        found = [n for n in os.listdir(directory) if n.startswith(_BEGIN)]
+        found = [n for n in os.listdir(directory) if _TEMPORARY.fullmatch(n)]
     except OSError:
         return
     for name in found:
