@@ -42,11 +42,22 @@ def test_whatever_is_not_finite_is_named(tmp_path, name, value):
     pb.save(model, tmp_path / "m.pocket")
 
 
-def test_a_mask_may_be_infinite_but_not_nan(tmp_path):
-    net = network()
-    net.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
-    model = pb.bayesianize_(net)
-    pb.save(model, tmp_path / "m.pocket")
-    net.mask[0] = torch.nan
-    with pytest.raises(pb.PocketBayesError, match="mask is not finite in 1 of 2 places"):
-        pb.save(model, tmp_path / "m.pocket")
+def test_masks_and_marks_may_hold_anything(tmp_path):
+    def masked():
+        net = network()
+        net.register_buffer("mask", torch.tensor([torch.nan, -torch.inf]))
+        return net
+
+    pb.save(pb.bayesianize_(masked()), tmp_path / "m.pocket")
+    found = pb.load(tmp_path / "m.pocket", masked()).get_buffer("mask")
+    assert found.isnan().tolist() == [True, False]
+    assert float(found[1]) == -torch.inf
+
+
+def test_a_head_that_is_not_finite_is_named(tmp_path):
+    x = torch.randn(32, 3)
+    model = pb.distill_(fitted("mean-field"), [x], 1)
+    for value in (torch.nan, torch.inf):
+        model.get_buffer("one_pass_slope")[0] = value
+        with pytest.raises(pb.PocketBayesError, match="one_pass_slope is not finite in 1 of 2"):
+            pb.save(model, tmp_path / "m.pocket")

@@ -5,21 +5,24 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.layers import PREFIX
 
 
 def require_finite(arrays: Mapping[str, Tensor]) -> None:
     """An error that names the first array of a model that is NaN or infinite.
 
-    Buffers may be infinite, as masks are, but for the statistics of batch norms.
+    Buffers may hold anything, as masks and marks do, but for the statistics of norms and a
+    one-pass head.
     """
     for path, tensor in arrays.items():
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
             continue
         kind, _, name = path.partition("/")
-        is_mask = kind == "state" and not isinstance(tensor, nn.Parameter)
-        is_mask = is_mask and not name.endswith(("running_mean", "running_var"))
-        values = tensor.detach()
-        wrong = values.isnan() if is_mask else ~values.isfinite()
+        is_plain = kind == "state" and not isinstance(tensor, nn.Parameter)
+        is_known = name.startswith(PREFIX) or name.endswith(("running_mean", "running_var"))
+        if is_plain and not is_known:
+            continue
+        wrong = ~tensor.detach().isfinite()
         if wrong.any():
             raise PocketBayesError(
                 f"{_called(kind, name)} is not finite in {int(wrong.sum()):,} of {wrong.numel():,} "
