@@ -1,6 +1,7 @@
 """A checkpoint that is malformed in any field is refused with that field's name."""
 
 import copy
+import os
 import pickle
 from functools import reduce
 
@@ -126,6 +127,7 @@ def test_a_field_of_a_wrong_type_or_shape_is_named(stored, tmp_path, name, wrong
         (("standing", "totals"), torch.full((5,), torch.nan).double(), "standing.totals"),
         (("standing", "seconds"), float("nan"), "standing.seconds"),
         (("standing", "best_epoch"), 77, "standing.best_epoch must be None|from 1 to"),
+        (("standing", "best_nll"), 0.5, "standing.best_epoch must be that of best_nll"),
         (("standing", "strange"), 1, "standing.strange is no field"),
         (("optimizers", 0, "state", 0, "exp_avg_sq"), torch.full((8, 4), -1.0), "not negative"),
         (("optimizers", 0, "kept"), [0], "for all parameters that it was for"),
@@ -140,6 +142,26 @@ def test_what_cannot_be_is_named(stored, tmp_path, path, value, words):
         path = ("model", next(n for n in state["model"] if state["model"][n].shape == (8, 4)))
     torch.save(harmed(state, path, value), tmp_path / "checkpoint.pt")
     with pytest.raises(pb.TrainingError, match=words):
+        fit(METHODS["mean-field"], tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor.to_sparse, lambda t: t.to("meta")])
+def test_a_tensor_without_plain_numbers_is_named(stored, tmp_path, kind):
+    state = torch.load(stored["mean-field"], weights_only=True)
+    for path in places(state):
+        holder = reduce(lambda node, key: node[key], path, state)
+        if isinstance(holder, torch.Tensor):
+            assert refused(METHODS["mean-field"], tmp_path, harmed(state, path, kind(holder)))
+
+
+def test_a_checkpoint_that_is_no_file_or_empty_is_told(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"")
+    with pytest.raises(pb.TrainingError, match="or is damaged: it ends before it should"):
+        fit(METHODS["mean-field"], tmp_path, resume=True)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(pb.TrainingError, match="it is a pipe, not a file"):
         fit(METHODS["mean-field"], tmp_path, resume=True)
 
 

@@ -67,6 +67,9 @@ def require_standing(state: Mapping[str, Any], model: nn.Module, fresh: Mapping[
         _require(known, "standing.history", "rows with doubt")
     best = standing.get("best_epoch")
     _require(best is None or 1 <= best <= epoch, "standing.best_epoch", f"from 1 to {epoch}")
+    if best is None and "best_nll" in standing:
+        none = standing["best_nll"] == math.inf and standing.get("best_state") is None
+        _require(none, "standing.best_epoch", "that of best_nll and best_state")
     if standing.get("best_state") is not None:
         same = standing["best_state"].keys() == state["model"].keys()
         _require(same, "standing.best_state", "all tensors of the model")
@@ -173,7 +176,9 @@ def _fault(words: str) -> TrainingError:
 
 
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
-    return isinstance(value, Tensor)
+    """A plain one: neither sparse nor quantised, and with its numbers."""
+    is_whole = isinstance(value, Tensor) and value.layout == torch.strided
+    return is_whole and not (value.is_quantized or value.is_meta)  # type: ignore[attr-defined]
 
 
 def _is_count(value: object) -> bool:

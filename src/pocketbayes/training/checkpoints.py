@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import torch
 
-from pocketbayes.codec import write_atomically
+from pocketbayes.codec import regular, write_atomically
 from pocketbayes.errors import TrainingError, warn
 from pocketbayes.training.checking import checked_parts
 
@@ -52,12 +52,14 @@ def load_checkpoint(directory: Path, device: torch.device) -> dict[str, Any]:
     if not path.exists():
         raise TrainingError(f"no checkpoint at {path}; start the run with resume=False")
     try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        with regular(path) as file:
+            state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
     except MemoryError:
         raise
     except Exception as error:  # torch reads what it is given, and may fail at any of it
         raise TrainingError(
-            f"{path} is not a checkpoint of this library, or is damaged: {error}"
+            f"{path} is not a checkpoint of this library, or is damaged: "
+            f"{str(error) or 'it ends before it should'}"
         ) from error
     with naming(directory):
         return checked_parts(state)
