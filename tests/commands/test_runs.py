@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+import pocketbayes as pb
 from pocketbayes import cli
-from pocketbayes.commands import processes
+from pocketbayes.codec import prepare_directory
+from pocketbayes.commands import processes, runs
 from pocketbayes.commands.yaml_files import YamlError, read_yaml
 from pocketbayes.training import only_writer
 
@@ -17,6 +19,16 @@ TRAIN = ["train", "--data", "digits", "--model", "mlp", "--hidden", "8"]
 LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from pocketbayes.training import only_writer
+with only_writer(Path(sys.argv[1])):
+    print(flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -41,6 +53,8 @@ def call(tmp_path, monkeypatch, capfd):
         ("<<: &x {a: 1}\nb: *x\n", "an alias"),
         ("epochs: 1\nepochs: 2\n", "given twice"),
         ("[" * 100_000, "nested too deeply"),
+        ("".join(f"k{i}: 1\n" for i in range(20_000)) + "k0: 2\n", "given twice"),
+        ("? [a]\n: 1\n", "unhashable key"),
         ("date: 2001-99-99\n", "month"),
         ("number: " + "9" * 5000, "digits"),
         ("!!python/object/apply:os.abort []", "could not determine a constructor"),
@@ -53,8 +67,8 @@ def test_a_hostile_config_is_refused_wherever_it_is_read(tmp_path, call, text, w
     path = tmp_path / "config.yaml"
     path.write_text(text)
     begin = time.monotonic()
-    with pytest.raises(YamlError, match=words):
-        read_yaml(path)
+    with path.open("rb") as file, pytest.raises(YamlError, match=words):
+        read_yaml(file)
     assert time.monotonic() - begin < 20
     code, said = call("train", "--resume", tmp_path)
     assert (code, words in said) == (1, True)
@@ -95,10 +109,8 @@ def test_the_time_between_checkpoints_is_an_option_that_may_change(run, call):
 def test_two_commands_do_not_write_into_one_directory(tmp_path, call):
     out = tmp_path / "run"
     out.mkdir()
-    waiting = "import sys; from pathlib import Path; from pocketbayes.training import only_writer\n"
-    waiting += "with only_writer(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     other = subprocess.Popen(
-        [sys.executable, "-c", waiting, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", WAITING, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert other.stdout.readline() == b"\n"
@@ -124,6 +136,41 @@ def test_a_refused_run_leaves_nothing_behind(tmp_path, call):
     assert call("train", "--data", "csv", "--file", "none.csv", "--target", "c",
                 "--model", "mlp", "--out", "mine")[0] != 0  # fmt: skip
     assert (tmp_path / "mine").is_dir()
+
+
+def test_a_refused_run_leaves_what_another_writes(tmp_path, monkeypatch):
+    """It began when there was no directory yet; by now another one holds it."""
+    out = tmp_path / "deep" / "run"
+    command = [sys.executable, "-c", WAITING, str(out)]
+    others = []
+
+    def slow(path):
+        found = prepare_directory(path)
+        others.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )  # fmt: skip
+        assert others[0].stdout.readline() == b"\n"
+        return found
+
+    monkeypatch.setattr(runs, "prepare_directory", slow)
+    try:
+        with pytest.raises(pb.TrainingError, match="is writing into"), runs.only_in(out):
+            raise AssertionError
+        assert {path.name for path in out.iterdir()} == {".lock"}
+    finally:
+        others[0].communicate()
+
+
+@pytest.mark.parametrize("kind", ["deep", "pipe"])
+def test_metrics_and_configs_from_elsewhere(tmp_path, kind):
+    for name in (runs.METRICS, runs.CONFIG):
+        if kind == "deep":
+            (tmp_path / name).write_text("[" * 200_000)
+        else:
+            os.mkfifo(tmp_path / name)
+    assert runs.read_metrics(tmp_path) == {}
+    with pytest.raises(pb.PocketBayesError, match="is not a run"):
+        runs.read_run_config(tmp_path)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -209,7 +209,8 @@ def read_config(path: Path | None, flags: Mapping[str, Flag]) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        found = read_yaml(path)
+        with open(path, "rb") as file:
+            found = read_yaml(file)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except YamlError as error:

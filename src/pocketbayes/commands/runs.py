@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from pocketbayes.codec import prepare_directory, write_atomically
+from pocketbayes.codec import prepare_directory, regular, write_atomically
 from pocketbayes.commands.yaml_files import YamlError, read_yaml
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.training import LOCK, checkpoints_in
+from pocketbayes.training import LOCK, checkpoints_in, only_writer
 
 CONFIG, MODEL, METRICS = "config.yaml", "model.pocket", "metrics.json"
 
@@ -29,19 +29,29 @@ def new_directory(out: Path) -> Path:
 
 
 @contextmanager
-def only_created(out: Path) -> Iterator[None]:
-    """Takes away the directories made for a run that was refused before it had trained."""
+def only_in(out: Path) -> Iterator[None]:
+    """A run's directory, which nobody else writes into.
+
+    Directories made for a run that was refused before it had trained go away.
+    """
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
-    try:
-        yield
-    except Exception:
-        if missing and out.is_dir() and {p.name for p in out.iterdir()} <= {LOCK, CONFIG}:
+    with only_writer(prepare_directory(out)):
+        try:
+            yield
+        except Exception:
+            if missing:
+                _take_away(out, missing)
+            raise
+
+
+def _take_away(out: Path, folders: list[Path]) -> None:
+    """The directory of a run and those around it, unless somebody has put anything there."""
+    with suppress(OSError):
+        if {path.name for path in out.iterdir()} <= {LOCK, CONFIG}:
             for path in out.iterdir():
                 path.unlink()
-            with suppress(OSError):  # another has written into one of them
-                for folder in missing:
-                    folder.rmdir()
-        raise
+            for folder in folders:
+                folder.rmdir()
 
 
 def resumable_directory(directory: Path) -> Path:
@@ -89,7 +99,8 @@ def read_run_config(directory: Path) -> dict[str, Any]:
     """The config of a run, which may come from anywhere."""
     path = directory / CONFIG
     try:
-        found = read_yaml(path)
+        with regular(path) as file:
+            found = read_yaml(file)
     except (OSError, YamlError) as error:
         raise PocketBayesError(f"{directory} is not a run: cannot read {path}: {error}") from error
     if not isinstance(found, dict):
@@ -105,8 +116,9 @@ def write_metrics(directory: Path, metrics: Mapping[str, Any]) -> None:
 def read_metrics(directory: Path) -> dict[str, Any]:
     """The run's metrics; none if there are none yet, or they are none."""
     try:
-        found = json.loads((directory / METRICS).read_text())
-    except (OSError, ValueError):
+        with regular(directory / METRICS) as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

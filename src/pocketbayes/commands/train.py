@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pocketbayes.codec import FileSummary, load, prepare_directory
+from pocketbayes.codec import FileSummary, load
 from pocketbayes.commands.flags import UsageError
 from pocketbayes.commands.messages import note_compared
 from pocketbayes.commands.opening import (
@@ -31,7 +31,7 @@ from pocketbayes.commands.runs import (
     MODEL,
     has_checkpoint,
     new_directory,
-    only_created,
+    only_in,
     resumable_directory,
     write_config,
     write_metrics,
@@ -44,7 +44,6 @@ from pocketbayes.prediction import evaluate
 from pocketbayes.training import (
     FitResult,
     fit,
-    only_writer,
     suitable_batch_size,
     training_flops,
 )
@@ -60,7 +59,7 @@ def run_training(plan: Plan, resume: bool) -> dict[str, Any]:
     first = int(os.environ.get("RANK", 0)) == 0
     if not first:
         return _run_in(out, plan, resume, first)
-    with only_created(out), only_writer(prepare_directory(out)):
+    with only_in(out):
         return _run_in(out, plan, resume, first)
 
 

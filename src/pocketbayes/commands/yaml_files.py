@@ -1,7 +1,7 @@
 """YAML as this library reads it: plain values, each name once, nothing that grows when read."""
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Hashable
+from typing import IO, Any
 
 import yaml
 
@@ -23,22 +23,25 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping whose keys differ."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
+        seen = set()
+        for node_of_key, _ in node.value:
+            key = self.construct_object(node_of_key, deep=True)
+            if not isinstance(key, Hashable):
+                break  # an error by what is called next
+            if key in seen:
                 raise yaml.YAMLError(f"{key!r} is given twice")
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(file: IO[bytes]) -> Any:
     """What a file says.
 
     Raises:
         OSError: it cannot be read.
         YamlError: it is no YAML, or not of the kind that configs are.
     """
-    with open(path, "rb") as file:
-        data = file.read(_MOST_BYTES + 1)
+    data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise YamlError(f"it is larger than {_MOST_BYTES:,} bytes")
     try:
