@@ -22,6 +22,7 @@ from pocketbayes.report.tables import console
 ESCAPE = "\x1b[31mred\x07\x9b0m"
 FORMULAS = [
     "=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "-cat", "@SUM(1)", " =1", "\t=1", "\r=1", "\n=1",
+    "\N{NO-BREAK SPACE}=1", "\N{ZERO WIDTH JOINER}=1",
     "\N{FULLWIDTH EQUALS SIGN}1", "\N{FULLWIDTH PLUS SIGN}1", "--1", "-1.5.2", "+", "=",
 ]  # fmt: skip
 NUMBERS = ["-1.5", "+1", "-1e-7", "-.5", "3", "0", "-2.", "1E5"]
@@ -45,6 +46,23 @@ def test_numbers_and_other_words_stay_what_they_are(word):
     assert as_cell(word) == word
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Screenshot 2024-01-01 at 1.02.03\N{NARROW NO-BREAK SPACE}PM.png", "a\N{NO-BREAK SPACE}b",
+        "\u0645\u06cc\N{ZERO WIDTH NON-JOINER}\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f468\N{ZERO WIDTH JOINER}\U0001f469",
+    ],
+)  # fmt: skip
+def test_names_of_files_and_words_of_any_language_stay_what_they_are(name):
+    assert as_cell(name) == name
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "\u2066a", "\x7f", "\x9b", "\x00", "\udcff"])
+def test_what_turns_text_around_or_is_none_is_spelled_out(name):
+    assert as_cell(name).isascii()
+
+
 @pytest.mark.parametrize("value", [-1.5, -1, float("-inf"), True, None])
 def test_values_stay_what_they_are(value):
     assert as_cell(value) is value
@@ -62,7 +80,9 @@ def test_no_text_at_all_drives_a_terminal():
     chance = random.Random(0)
     for _ in range(300):
         word = "".join(chr(chance.randrange(0x300)) for _ in range(9))
-        assert as_cell(word).isprintable()
+        assert all(
+            c.isprintable() or c in "\N{NO-BREAK SPACE}\N{SOFT HYPHEN}" for c in as_cell(word)
+        )
 
 
 def test_tables_on_the_terminal_show_names_as_they_are(capsys):

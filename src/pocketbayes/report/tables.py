@@ -17,6 +17,8 @@ _MOST_ROWS = 100
 _RUN = tuple(
     "=+-@\uff1d\uff0b\uff0d\uff20"
 )  # what a spreadsheet takes for a formula; wide forms, too
+# Controls, what turns the direction of text, and halves of characters, which are no text.
+_DRIVES = re.compile("[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -100,6 +102,6 @@ def as_cell(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    word = printable(value)
-    runs = word.lstrip().startswith(_RUN) and not _NUMBER.fullmatch(word)
-    return f"'{word}" if runs else word
+    word = _DRIVES.sub(lambda found: repr(found[0])[1:-1], value)
+    first = next((c for c in word if c.isprintable() and c != " "), "")
+    return f"'{word}" if first in _RUN and not _NUMBER.fullmatch(word) else word
