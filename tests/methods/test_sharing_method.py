@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
+from pocketbayes.layers import set_estimator
 from pocketbayes.likelihoods.elbo import Objective
 from pocketbayes.posteriors import Gaussian, Point, Shared, Sparse
 from pocketbayes.posteriors.structures import STRUCTURES
@@ -401,9 +402,7 @@ def test_a_network_compiled_as_it_trains(trained):
     one, other = copy.deepcopy(trained), copy.deepcopy(trained)
     method = pb.Sharing(components=40, least_members=5, lr=1e-3)
     for model in (one, other):
-        for module in model.modules():
-            if hasattr(module, "estimator"):
-                module._posteriors.estimator = "mean"
+        set_estimator(model, "mean")
     fit(one, method, epochs=1)
     fit(other, method, epochs=1, compile="aot_eager")
     for a, b in zip(one.parameters(), other.parameters(), strict=True):

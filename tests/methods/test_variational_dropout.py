@@ -144,7 +144,7 @@ def test_training_keeps_the_inputs_that_matter():
     options = {"likelihood": "gaussian", "progress": False, "device": "cpu", "dataset_size": 200}
     method = pb.VariationalDropout(beta=1.0, lr=1e-2, std_lr=2e-2)
     pb.fit(model, [(x, y)], method, epochs=600, **options)
-    kept = pb.prune_(model).posterior("weight").index.tolist()
+    kept = pb.prune_(model)._posteriors["weight"].index.tolist()
     assert {1, 5, 8} <= set(kept)
     assert len(kept) <= 3 + 3
     pb.fit(model, [(x, y)], pb.MeanField(beta=1.0), epochs=50, **options)

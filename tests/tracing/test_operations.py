@@ -29,7 +29,7 @@ class Own(nn.Module):
 
 
 def made(function):
-    return pb.bayesianize_(Own(function))
+    return pb.bayesianize_(Own(function), include="first")
 
 
 def rows(*shape):
