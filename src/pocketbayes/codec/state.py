@@ -9,11 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from pocketbayes.errors import FormatError, PocketBayesError
-from pocketbayes.layers import (
-    OURS,
-    bayesian_modules,
-    is_description,
-)
+from pocketbayes.layers import OURS, bayesian_modules, is_description
 
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 

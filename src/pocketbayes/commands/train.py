@@ -41,12 +41,7 @@ from pocketbayes.distillation import distill_
 from pocketbayes.layers import bayesianize_, describe, set_estimator
 from pocketbayes.methods import ExchangingMethod, Method, Sharing, VariationalMethod
 from pocketbayes.prediction import evaluate
-from pocketbayes.training import (
-    FitResult,
-    fit,
-    suitable_batch_size,
-    training_flops,
-)
+from pocketbayes.training import FitResult, fit, suitable_batch_size, training_flops
 
 _EVALUATION_BATCH = 500
 _TRAINING_NUMBERS = ("best_epoch", "loss", "nll", "kl", "accuracy", "rmse")

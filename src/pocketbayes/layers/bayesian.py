@@ -11,12 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pocketbayes.layers.linear import LinearLayer
-from pocketbayes.layers.module import (
-    OURS,
-    BayesianModule,
-    bayesian_class,
-    posteriors_of,
-)
+from pocketbayes.layers.module import OURS, BayesianModule, bayesian_class, posteriors_of
 from pocketbayes.posteriors import Posterior, inside_vmap
 
 _WARNINGS = threading.Lock()  # what is ignored is so in all threads

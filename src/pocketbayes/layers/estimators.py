@@ -15,13 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pocketbayes.layers.products import convolution
-from pocketbayes.posteriors import (
-    bernoulli,
-    included_moments,
-    normal_like,
-    signs_like,
-    soft_gate,
-)
+from pocketbayes.posteriors import bernoulli, included_moments, normal_like, signs_like, soft_gate
 
 ESTIMATORS = ("lrt", "weight", "flipout", "mean")
 _LARGE = 1 << 16  # numbers, from which the memory that a gradient takes counts

@@ -12,11 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from pocketbayes.errors import ConversionError
-from pocketbayes.layers.bayesian import (
-    AttentionLayer,
-    RecurrentLayer,
-    SampledLayer,
-)
+from pocketbayes.layers.bayesian import AttentionLayer, RecurrentLayer, SampledLayer
 from pocketbayes.layers.embeddings import EmbeddingLayer
 from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.module import BayesianModule

@@ -6,10 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import (
-    BayesianModule,
-    posteriors_of,
-)
+from pocketbayes.layers import BayesianModule, posteriors_of
 from pocketbayes.posteriors import Gaussian, Packed, Point, Posterior, Sparse, as_packed, to_units
 
 Source = Posterior | nn.Parameter

@@ -12,12 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from pocketbayes.layers import (
-    BayesianModule,
-    LinearLayer,
-    plain_class_of,
-    posteriors_of,
-)
+from pocketbayes.layers import BayesianModule, LinearLayer, plain_class_of, posteriors_of
 from pocketbayes.posteriors import Shared
 from pocketbayes.shrinking.narrowing import source_of
 

@@ -8,13 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, ProgramError
-from pocketbayes.layers import (
-    OURS,
-    drawing_by,
-    plain_class_of,
-    restored_mode,
-    run,
-)
+from pocketbayes.layers import OURS, drawing_by, plain_class_of, restored_mode, run
 
 
 class Call(NamedTuple):
