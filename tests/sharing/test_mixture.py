@@ -241,6 +241,21 @@ def test_merging_by_the_papers_equations_inflates():
     np.testing.assert_allclose(paper.covariance, 1.5 * one.covariance, rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_merging_by_the_papers_equations(seed):
+    """Means halfway, covariance (S1 + S2) / 2 + d d^T / 8 + (S1^(1/2) S2 S1^(1/2))^(1/2) / 2."""
+    mixture = random_mixture(2, seed)
+    paper, _ = merged(mixture, 1e9, how="paper")
+    first, second = matrices(mixture.covariance)
+    apart = mixture.mean[0] - mixture.mean[1]
+    half = scipy.linalg.sqrtm(first)
+    root = scipy.linalg.sqrtm(half @ second @ half).real
+    wanted = (first + second) / 2 + np.outer(apart, apart) / 8 + root / 2
+    np.testing.assert_allclose(paper.mean[0], mixture.mean.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(matrices(paper.covariance)[0], wanted, rtol=1e-6)
+    assert np.abs(np.outer(apart, apart) / 8).max() > 0.01 * np.abs(wanted).max()
+
+
 def test_pairs_may_be_kept_apart():
     mixture = random_mixture(10, 5)
     alone, label = merged(mixture, 1e9, may_merge=lambda a, b: np.zeros(len(a), dtype=bool))

@@ -175,6 +175,17 @@ def test_the_kl_is_scaled_by_the_data_sets_size_whatever_the_batch():
     assert (row["loss"] - row["nll"]) * 1000 / row["kl"] == pytest.approx(0.3, rel=1e-3)
 
 
+def test_the_kls_weight_rises_in_a_straight_line_and_stays():
+    """Over 12 of 24 steps: step k has beta k / 12; an epoch's loss holds the mean of its four."""
+    still = pb.MeanField(lr=0, std_lr=0, beta=0.3, warmup=0.5)
+    history = fit(model(), loader(size=30), epochs=6, method=still).history
+    felt = [(row["loss"] - row["nll"]) * 120 / row["kl"] for row in history]
+    wanted = [0.3 * min(1, k / 12) for k in range(24)]
+    wanted = [sum(wanted[4 * e : 4 * e + 4]) / 4 for e in range(6)]
+    assert felt == pytest.approx(wanted, rel=1e-3)
+    assert [still.kl_weight(p) for p in (0, 0.125, 0.25, 0.5, 1)] == [0, 0.075, 0.15, 0.3, 0.3]
+
+
 @pytest.fixture
 def _listens_to_ctrl_c():
     """As in a terminal, also where the tests run as a job in the background."""
