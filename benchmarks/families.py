@@ -101,6 +101,11 @@ def mc_dropout(bench: Bench) -> Iterator[Made]:
     yield Made("MC dropout", *bench.trained(net, method, bench.a.epochs))
 
 
+def swag(bench: Bench) -> Iterator[Made]:
+    method = pb.SWAG(**bench.rates())
+    yield Made("SWAG", *bench.trained(bench.network("weight"), method, bench.a.epochs))
+
+
 def deep_ensemble(bench: Bench) -> Iterator[Made]:
     method = pb.DeepEnsemble(members=bench.a.members, **bench.rates())
     row = f"ensemble of {bench.a.members}"
@@ -174,7 +179,7 @@ def chain(bench: Bench) -> Iterator[Made]:
 FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {
     "deterministic": deterministic, "mc-dropout": mc_dropout, "deep-ensemble": deep_ensemble,
     "bayes-by-backprop": bayes_by_backprop, "mean-field": mean_field, "rigl": rigl,
-    "subspace": subspace, "spike-slab": spike_slab, "chain": chain,
+    "subspace": subspace, "spike-slab": spike_slab, "chain": chain, "swag": swag,
 }  # fmt: skip
 
 

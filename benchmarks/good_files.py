@@ -39,6 +39,7 @@ def good_files(with_programs: bool = True) -> dict[str, bytes]:
         for name, kind in METHODS.items():
             model = pb.bayesianize_(network())
             own = {"density": 0.5} if name in ("rigl", "subspace") else {}
+            own = {"wander_from": 0.0} if name == "swag" else own
             own = {"least_members": 1, "blend_beyond": 2.0} if name == "sharing" else own
             model = pb.fit(model, loader, kind(**own), epochs=1, progress=False).model
             update_description(model, class_names=("no", "yes"), preprocess=COLUMNS)

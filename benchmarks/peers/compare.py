@@ -30,9 +30,9 @@ from torch import Tensor
 
 import pocketbayes as pb
 from pocketbayes.data import MemoryLoader
+from pocketbayes.methods import lr_scale
 from pocketbayes.models import build_network
 from pocketbayes.prediction.predicting import metrics
-from pocketbayes.training.optimizers import lr_scale
 
 # By row: the estimator, and whether it is compiled.
 OURS = {

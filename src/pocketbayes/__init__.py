@@ -42,6 +42,7 @@ _HOME = {
     "Quantization": "compression",
     "Record": "prediction",
     "RigL": "methods",
+    "SWAG": "methods",
     "Sharing": "methods",
     "SharingSummary": "compression",
     "SpikeSlab": "methods",
@@ -119,6 +120,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (
+        SWAG,
         DeepEnsemble,
         Deterministic,
         Laplace,

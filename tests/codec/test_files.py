@@ -62,6 +62,7 @@ def trained(method="mean-field", net=None, targets=Y, **options):
     loader = DataLoader(TensorDataset(X, targets), batch_size=20)
     likelihood = "gaussian" if targets.is_floating_point() else "categorical"
     own = {"density": 0.5} if method in ("rigl", "subspace") else {}
+    own = {"wander_from": 0.0} if method == "swag" else own
     own = {"prior_by": "evidence"} if method == "laplace" else own
     own = {"least_members": 1, "blend_beyond": 2.0} if method == "sharing" else own
     made = METHODS[method](**own)

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pocketbayes as pb
 from pocketbayes.layers.description import describe
-from pocketbayes.methods import METHODS, Method
+from pocketbayes.methods import METHODS, Method, lr_scale
 from pocketbayes.methods.exchanging import ExchangingMethod
-from pocketbayes.training.optimizers import lr_scale, make_optimizers
+from pocketbayes.training.optimizers import make_optimizers
 
 
 def blobs(n=120, seed=0):
@@ -477,7 +477,7 @@ def test_a_method_of_ones_own_is_called_at_each_moment():
             calls.append(moment.step)
             return False
 
-        def finish(self, model):
+        def finish(self, model, context):
             calls.append("finish")
 
     fit(model(), method=Spy(), epochs=1)

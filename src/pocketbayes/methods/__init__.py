@@ -23,9 +23,11 @@ from pocketbayes.methods.processes import (
     summed,
 )
 from pocketbayes.methods.rigl import RigL
+from pocketbayes.methods.schedules import lr_scale
 from pocketbayes.methods.sharing import Sharing
 from pocketbayes.methods.spike_slab import SpikeSlab
 from pocketbayes.methods.subspace import Subspace
+from pocketbayes.methods.swag import SWAG
 from pocketbayes.methods.variational_dropout import VariationalDropout
 
 METHODS: dict[str, type[Method]] = {
@@ -38,11 +40,13 @@ METHODS: dict[str, type[Method]] = {
     "sharing": Sharing,
     "spike-slab": SpikeSlab,
     "subspace": Subspace,
+    "swag": SWAG,
     "variational-dropout": VariationalDropout,
 }
 
 __all__ = [
     "METHODS",
+    "SWAG",
     "DeepEnsemble",
     "Deterministic",
     "ExchangingMethod",
@@ -62,6 +66,7 @@ __all__ = [
     "agreed",
     "averaged",
     "gathered",
+    "lr_scale",
     "make_points_",
     "never_broadcast",
     "restart_",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_choice, require_number
 from pocketbayes.layers import named_posteriors, replace_posterior
+from pocketbayes.methods.schedules import lr_scale
 from pocketbayes.posteriors import as_point, as_random, as_unshared
 
 Gradients = dict[str, Tensor]
@@ -47,14 +48,15 @@ class StepContext:
 
 @dataclass(frozen=True)
 class StartContext:
-    """What a method may use before the first step, once posteriors are there.
+    """What a method may use before the first step, once posteriors are there, and after the last.
 
     Attributes:
         mean_gradients: runs once over the data and gives, for each posterior by name, the mean
             over batches of the gradient's absolute value at every mean, averaged over processes.
         memory: tensors to keep for later; see `StepContext`.
-        refresh: estimates the statistics of batch norms, and then the noise of a regression, anew
-            on the training data, the same on every process; does nothing if there are none.
+        refresh_norms: estimates the statistics of batch norms anew on the training data, the same
+            on every process; does nothing if there are none.
+        refresh: the same, and then of the noise of a regression.
         curvatures: `curvatures(only_last, most)` gives, for points by name, N times the mean over
             examples of the diagonal of the generalised Gauss-Newton matrix: at the last layer only
             or at all, from at most so many directions per example. Before that it estimates the
@@ -64,6 +66,7 @@ class StartContext:
 
     mean_gradients: Callable[[], Gradients]
     memory: dict[str, Tensor]
+    refresh_norms: Callable[[], None]
     refresh: Callable[[], None]
     curvatures: Callable[[bool, int], Gradients]
     validation_nll: Callable[[], float] | None
@@ -88,6 +91,7 @@ class Method:
 
     keeps_dropout: ClassVar[bool] = False
     trains: ClassVar[bool] = True  # else `fit` makes no pass but those of `begin`
+    averages: ClassVar[bool] = False  # over epochs: there is no best one
 
     lr: float | None = None
     lr_warmup: float = 0.05
@@ -126,6 +130,10 @@ class Method:
         """Whether `after_step` may put parameters of another size in place of old ones."""
         return False
 
+    def lr_share(self, progress: float) -> float:
+        """The learning rates, as a share of their peaks, when this share of training has passed."""
+        return lr_scale(progress, self.lr_warmup)
+
     def kl_weight(self, progress: float) -> float:
         """The KL's weight when this share of training has passed; 0: there is none."""
         return 0.0
@@ -149,8 +157,8 @@ class Method:
     def after_epoch(self, model: nn.Module, epoch: int, memory: dict[str, Tensor]) -> None:
         """Follows every pass over the data, counted from 1; keeps all parameters."""
 
-    def finish(self, model: nn.Module) -> None:
-        """Follows the last step."""
+    def finish(self, model: nn.Module, context: StartContext) -> None:
+        """Follows the last step; may look at the data once more and replace posteriors."""
 
     def settings(self) -> dict[str, object]:
         """Name and fields, for the checkpoint and the history."""

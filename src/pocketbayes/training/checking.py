@@ -147,8 +147,12 @@ def _require_kept(name: str, kept: Any, parameter: Tensor, fields: tuple[str, ..
 def _require_memory(
     memory: Mapping[str, Tensor], model: nn.Module, fresh: Mapping[str, Tensor]
 ) -> None:
-    """What methods keep: from their start, of posteriors by name, or one number."""
-    posteriors = dict(named_posteriors(model))
+    """What methods keep: from their start, of posteriors or parameters by name, or one number."""
+    posteriors, parameters = dict(named_posteriors(model)), dict(model.named_parameters())
+    of_parameters = {n.partition(" ")[0] for n in memory if n.partition(" ")[2] in parameters}
+    for kind in of_parameters:
+        for name in (n for n, p in parameters.items() if p.requires_grad):
+            _require(f"{kind} {name}" in memory, f"standing.memory.{kind} {name}", "there")
     for name, value in fresh.items():
         same = name in memory and memory[name].shape == value.shape
         _require(same, f"standing.memory.{name}", f"a tensor of shape {tuple(value.shape)}")
@@ -160,6 +164,9 @@ def _require_memory(
             q = posteriors[name]
             shapes = {tuple(q.shape), *(tuple(p.shape) for p in q.parameters())}
             _require(tuple(value.shape) in shapes, where, "of the shape of that weight")
+        elif name.partition(" ")[2] in parameters:
+            same = value.shape == parameters[name.partition(" ")[2]].shape
+            _require(same, where, "of the shape of that parameter")
         elif name not in fresh:
             _require(value.dim() == 0, where, "one number")
             about = [n for n in posteriors if name.startswith(f"{n},")]

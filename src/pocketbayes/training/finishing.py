@@ -1,13 +1,14 @@
 """At the end: the noise of a regression, the best epoch, the method's own end, what is noted."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from pocketbayes.errors import warn
-from pocketbayes.methods import VariationalMethod
+from pocketbayes.methods import StartContext, VariationalMethod
 from pocketbayes.training.batches import Batches
 from pocketbayes.training.best import restore_best_
 from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
@@ -40,8 +41,8 @@ def settle_noise_(
     average_noise_(model)
 
 
-def finish_(model: nn.Module, settings: Settings, at: RunState) -> None:
+def finish_(model: nn.Module, settings: Settings, at: RunState, context: StartContext) -> None:
     """Makes the model what `fit` returns."""
     restore_best_(at, model)
-    settings.method.finish(model)
+    settings.method.finish(model, replace(context, memory=at.memory))
     note_training(model, settings.method, settings.dataset_size, at)

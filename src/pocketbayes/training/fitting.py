@@ -125,6 +125,8 @@ def fit(
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
     _require_validation(val_loader, keep_best, patience)
+    if keep_best and method.averages:
+        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
     directory = None if out is None else prepare_directory(out)
     with only_writer(directory if int(os.environ.get("RANK", 0)) == 0 else None):
         fit_one = partial(
@@ -152,9 +154,9 @@ def fit(
             )
             settings = Settings(epochs, likelihood, seed, size, method, compile,
                                 checkpoint_minutes, keep_best, patience)  # fmt: skip
-            memory = started_(fabric, model, train_loader, val_loader, settings)
+            context = started_(fabric, model, train_loader, val_loader, settings)
             data = train_loader, val_loader
-            return Run(fabric, model, *data, settings, directory, resume, memory).train(progress)
+            return Run(fabric, model, *data, settings, directory, resume, context).train(progress)
 
 
 @contextmanager

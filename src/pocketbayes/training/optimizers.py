@@ -1,20 +1,11 @@
 """Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
 
-import math
-
 import torch
 from torch import nn
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import named_posteriors, noise_parameters
 from pocketbayes.methods import Method
-
-
-def lr_scale(progress: float, warmup: float) -> float:
-    """The share of the peak learning rate: rises linearly over `warmup`, then a half cosine."""
-    if progress < warmup:
-        return (progress + 1e-3) / (warmup + 1e-3)
-    return (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) / 2
 
 
 def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimizer]:

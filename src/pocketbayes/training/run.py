@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import warn
 from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
 from pocketbayes.likelihoods import Objective
-from pocketbayes.methods import StepContext, never_broadcast
+from pocketbayes.methods import StartContext, StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
 from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
@@ -30,7 +30,7 @@ from pocketbayes.training.guarding import (
     require_finite_losses,
     require_finite_parameters,
 )
-from pocketbayes.training.optimizers import lr_scale, make_optimizers
+from pocketbayes.training.optimizers import make_optimizers
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
 from pocketbayes.training.run_state import RunState, load_state, save_state
@@ -52,10 +52,10 @@ class Run:
         settings: Settings,
         directory: Path | None,
         resume: bool,
-        memory: dict[str, Tensor],
+        context: StartContext,
     ) -> None:
         self.fabric, self.model, self.settings, self.directory = fabric, model, settings, directory
-        self.val_loader = val_loader
+        self.val_loader, self.context = val_loader, context
         place = fabric.global_rank, fabric.world_size, fabric.device
         self.batches = Batches(loader, settings.seed, *place, float_dtype(model))
         self.objective = Objective(model, settings.likelihood)
@@ -68,7 +68,7 @@ class Run:
             )
         self.replays_graphs = self.compile is True and one_gpu
         self.score = self.objective.likelihood.score
-        self.at = RunState.at_start(fabric.device, memory, model, settings.method)
+        self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
         self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
@@ -120,9 +120,9 @@ class Run:
                 if has_waited(self.at, settings.patience):
                     break
                 self._run_epoch(bar, begin, asked, stop)
-        finish_(self.model, settings, self.at)
-        self._require_finite_parameters()
         self.save()
+        finish_(self.model, settings, self.at, self.context)
+        self._require_finite_parameters()
         for parameter in self.model.parameters():
             parameter.grad = None
         at, peak = self.at, peak_memory(self.fabric.device)
@@ -161,7 +161,7 @@ class Run:
         method, size = self.settings.method, self.settings.dataset_size
         progress = self._progress(number, len(y))
         self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
-        self.at.lr_scale = lr_scale(progress, method.lr_warmup)
+        self.at.lr_scale = method.lr_share(progress)
         weight = torch.full((), self.at.beta / size, device=y.device)
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]

@@ -40,8 +40,8 @@ def started_(
     loader: Iterable[Any],
     val_loader: Iterable[Any] | None,
     settings: Settings,
-) -> dict[str, Tensor]:
-    """Makes the model ready for its first step; returns what the method keeps."""
+) -> StartContext:
+    """Makes the model ready for its first step; returns what the method may use, then and later."""
     method = settings.method
     method.start(model)
     begin_priors_(model, method, settings.dataset_size)
@@ -55,8 +55,8 @@ def _begin(
     loader: Iterable[Any],
     val_loader: Iterable[Any] | None,
     settings: Settings,
-) -> dict[str, Tensor]:
-    """Lets the method look at the data before the first step; returns what it keeps."""
+) -> StartContext:
+    """Lets the method look at the data before the first step."""
 
     def pairs() -> Iterator[tuple[Inputs, Tensor]]:
         place = fabric.global_rank, fabric.world_size, fabric.device
@@ -67,12 +67,15 @@ def _begin(
         with fabric.autocast():
             return mean_sizes(Objective(model, settings.likelihood), pairs())
 
-    def refresh() -> None:
+    def refresh_norms() -> None:
         if running_batch_norms(model):
             agree_on_state(model)
         with fabric.autocast():
             refresh_norms_(model, pairs())
             average_batch_norms_(model)
+
+    def refresh() -> None:
+        refresh_norms()
         refresh_noise(pairs())
 
     def refresh_noise(data: Iterable[Any]) -> None:
@@ -88,11 +91,10 @@ def _begin(
         found = curvatures(model, settings.likelihood, pairs(), only_last, most)
         return {name: settings.dataset_size * mean for name, mean in found.items()}
 
-    memory: dict[str, Tensor] = {}
     nll = None if val_loader is None else partial(validation_nll, model, val_loader, settings.seed)
-    context = StartContext(mean_gradients, memory, refresh, curvatures_of, nll)
+    context = StartContext(mean_gradients, {}, refresh_norms, refresh, curvatures_of, nll)
     settings.method.begin(model, context)
-    return memory
+    return context
 
 
 def _describe(
