@@ -1,5 +1,6 @@
 """SWAG: the Gaussian is that of the snapshots, which lie where they should."""
 
+import itertools
 import math
 
 import pytest
@@ -82,7 +83,7 @@ def test_the_rate_falls_to_that_of_wandering_and_stays():
     assert max(rates) == pytest.approx(1, abs=1e-2)
     assert all(rate == 0.1 for rate in rates[500:])
     assert rates[499] == pytest.approx(0.1, abs=1e-3)
-    assert all(a >= b for a, b in zip(rates[60:], rates[61:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(rates[60:]))
 
 
 def test_wandering_has_the_spread_of_its_law():
