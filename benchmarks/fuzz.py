@@ -166,7 +166,7 @@ READERS = (told, used)
 
 
 def _patiently(read: Callable[[str], object], path: str) -> str:
-    """The outcome; of one that got no processor while the clock went on, asked up to three times."""
+    """The outcome; asked up to three times while others have the processor."""
     for _ in range(3):
         begin = time.process_time()
         outcome = _read(read, path)
