@@ -128,3 +128,42 @@ def test_several_losses_may_share_a_backward_pass():
     total = sum(pb.loss(model, model(part), y[:10], len(x)) for part in (x[:10], x[10:20]))
     total.backward()
     assert all(q.mean.grad is not None for _, q in pb.named_posteriors(model))
+
+
+def test_groups_for_an_optimiser_of_ones_own_are_those_of_fit():
+    x, y = data(50)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
+    model = pb.bayesianize_(net)
+    pb.fit(model, [(x, y)], epochs=1, likelihood="gaussian", progress=False)
+    means, others, scales = pb.parameter_groups(model, lr=0.1, weight_decay=0.01, std_lr=0.3)
+    posteriors = [q for _, q in pb.named_posteriors(model)]
+    assert {id(p) for p in means["params"]} == {id(q.mean) for q in posteriors}
+    noise = {id(model.noise_log_std)}
+    assert {id(p) for p in scales["params"]} == {id(q.log_std) for q in posteriors} | noise
+    assert sum(len(g["params"]) for g in (means, others, scales)) == len([*model.parameters()])
+    assert [g["lr"] for g in (means, others, scales)] == [0.1, 0.1, 0.3]
+    assert [g["weight_decay"] for g in (means, others, scales)] == [0.01, 0, 0]
+
+
+def test_groups_are_what_an_optimiser_takes_and_decay_moves_the_means_only():
+    model = mlp()
+    optimizer = torch.optim.AdamW(pb.parameter_groups(model, lr=0.1, weight_decay=0.5))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for name, p in model.named_parameters():
+        factor = 0.95 if name.endswith(".mean") else 1
+        assert torch.allclose(p, factor * before[name]), name
+
+
+def test_groups_leave_out_what_is_frozen_and_say_so_if_nothing_is_left():
+    model = mlp()
+    model[0].requires_grad_(False)
+    frozen = {id(p) for p in model[0].parameters()}
+    assert not frozen & {id(p) for g in pb.parameter_groups(model) for p in g["params"]}
+    with pytest.raises(pb.PocketBayesError, match="nothing to train"):
+        pb.parameter_groups(model.requires_grad_(False))
+    with pytest.raises(pb.PocketBayesError, match="weight_decay"):
+        pb.parameter_groups(mlp(), weight_decay=-1)

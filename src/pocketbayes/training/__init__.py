@@ -9,6 +9,7 @@ from pocketbayes.training.fitting import fit
 from pocketbayes.training.flops import TrainingFlops, training_flops
 from pocketbayes.training.locking import LOCK, only_writer
 from pocketbayes.training.observation_noise import refresh_noise_
+from pocketbayes.training.optimizers import parameter_groups
 from pocketbayes.training.own_loops import loss
 from pocketbayes.training.soft_labels import with_teacher
 
@@ -22,6 +23,7 @@ __all__ = [
     "fit",
     "loss",
     "only_writer",
+    "parameter_groups",
     "refresh_noise_",
     "refresh_norms_",
     "suitable_batch_size",

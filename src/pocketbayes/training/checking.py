@@ -44,8 +44,10 @@ def checked_parts(state: object) -> dict[str, Any]:
     return state
 
 
-def require_standing(state: Mapping[str, Any], model: nn.Module, fresh: Mapping[str, Any]) -> None:
-    """An error unless the run stands somewhere: `fresh` is where it would begin."""
+def require_standing(
+    state: Mapping[str, Any], model: nn.Module, fresh: Mapping[str, Tensor]
+) -> None:
+    """An error unless the run stands somewhere: `fresh` is the memory it would begin with."""
     standing, settings = state["standing"], state["settings"]
     wanted = [*_ALWAYS]
     wanted += _LABELS if settings.get("least_beta") is not None else ()
@@ -74,7 +76,7 @@ def require_standing(state: Mapping[str, Any], model: nn.Module, fresh: Mapping[
         same = standing["best_state"].keys() == state["model"].keys()
         _require(same, "standing.best_state", "all tensors of the model")
         fill_model(copy.deepcopy(model), standing["best_state"])  # now, not after hours
-    _require_memory(standing["memory"], model, fresh["memory"])
+    _require_memory(standing["memory"], model, fresh)
 
 
 def fill_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

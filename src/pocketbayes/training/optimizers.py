@@ -1,32 +1,83 @@
 """Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import nn
 
-from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers import named_posteriors, noise_parameters
+from pocketbayes.errors import PocketBayesError, require_number
+from pocketbayes.layers import named_posteriors, noise_parameters, require_module
 from pocketbayes.methods import Method
+
+
+class Kinds(NamedTuple):
+    """The parameters that a gradient trains, by what they are."""
+
+    means: list[nn.Parameter]
+    others: list[nn.Parameter]
+    log_stds: list[nn.Parameter]
+    noises: list[nn.Parameter]
+
+
+def kinds_of(model: nn.Module) -> Kinds:
+    """Each parameter that requires a gradient, once; inclusion variables have updates of their own.
+
+    Others are deterministic: biases, norms, layers that were not converted.
+    """
+    posteriors = [posterior for _, posterior in named_posteriors(model)]
+    scales: dict[int, Any] = {id(p): p for q in posteriors for p in q.std_parameters()}
+    noises: dict[int, Any] = {id(noise): noise for noise in noise_parameters(model).values()}
+    located = {id(p): p for q in posteriors for p in q.parameters()}
+    known = scales.keys() | {id(p) for q in posteriors for p in q.inclusion_parameters()}
+    means = [p for key, p in located.items() if key not in known]
+    elsewhere = located | scales | noises
+    others = [p for p in model.parameters() if id(p) not in elsewhere]
+    kinds = means, others, list(scales.values()), list(noises.values())
+    return Kinds(*([p for p in kind if p.requires_grad] for kind in kinds))
+
+
+def parameter_groups(
+    model: nn.Module, lr: float = 3e-3, weight_decay: float = 0.0, std_lr: float = 1e-2
+) -> list[dict[str, Any]]:
+    """The parameters of a model in groups for an optimiser of your own, as `fit` trains them.
+
+    Means of weights have the weight decay. Biases, norms and other deterministic parameters have
+    none, nor have log-stds and a regression's noise, which a decay would draw to a std of 1. These
+    go at a rate of their own: their KL gradient is about beta / N, which needs an optimiser like
+    Adam. A learning rate schedule scales both rates.
+
+    Args:
+        model: the result of `bayesianize_`.
+        lr: learning rate of means and deterministic parameters.
+        weight_decay: of the means of weights, on top of the KL.
+        std_lr: learning rate of log-stds and noise.
+
+    Example:
+        >>> optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-3, weight_decay=0.01))
+    """
+    require_module(model)
+    require_number(lr, "lr", least=0)
+    require_number(weight_decay, "weight_decay", least=0)
+    require_number(std_lr, "std_lr", least=0)
+    kinds = kinds_of(model)
+    groups = [
+        {"params": kinds.means, "lr": lr, "weight_decay": weight_decay},
+        {"params": kinds.others, "lr": lr, "weight_decay": 0.0},
+        {"params": kinds.log_stds + kinds.noises, "lr": std_lr, "weight_decay": 0.0},
+    ]
+    return _required([group for group in groups if group["params"]])
 
 
 def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimizer]:
     """One optimiser for means and deterministic parameters, one for everything on a log scale."""
-    scales: dict[int, torch.Tensor] = {
-        id(p): p for _, q in named_posteriors(model) for p in q.std_parameters()
-    }
-    noises = {id(noise): noise for noise in noise_parameters(model).values()}
-    located = {id(p): p for _, q in named_posteriors(model) for p in q.parameters()}
-    inclusions = {id(p) for _, q in named_posteriors(model) for p in q.inclusion_parameters()}
-    known = scales.keys() | inclusions
-    means = [p for key, p in located.items() if key not in known and p.requires_grad]
-    others = located | scales | noises
-    rest = [p for p in model.parameters() if id(p) not in others and p.requires_grad]
-    groups = [
-        {"params": means, "weight_decay": method.weight_decay, "peak_lr": method.peak_lr},
-        {"params": rest, "weight_decay": 0.0, "peak_lr": method.peak_lr},
+    kinds = kinds_of(model)
+    groups: list[dict[str, Any]] = [
+        {"params": kinds.means, "weight_decay": method.weight_decay, "peak_lr": method.peak_lr},
+        {"params": kinds.others, "weight_decay": 0.0, "peak_lr": method.peak_lr},
     ]
-    on_log_scale = [
-        {"params": [p for p in scales.values() if p.requires_grad], "peak_lr": method.std_lr},
-        {"params": [p for p in noises.values() if p.requires_grad], "peak_lr": method.noise_rate},
+    on_log_scale: list[dict[str, Any]] = [
+        {"params": kinds.log_stds, "peak_lr": method.std_lr},
+        {"params": kinds.noises, "peak_lr": method.noise_rate},
     ]
     groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
     made: list[torch.optim.Optimizer] = []
@@ -42,6 +93,10 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
         )
     if on_log_scale:
         made.append(torch.optim.Adam(on_log_scale, lr=method.std_lr, fused=True))
-    if not made:
+    return _required(made)
+
+
+def _required(found: list[Any]) -> list[Any]:
+    if not found:
         raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
-    return made
+    return found

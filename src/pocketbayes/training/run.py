@@ -9,35 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import warn
-from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
-from pocketbayes.likelihoods import Objective
-from pocketbayes.methods import StartContext, StepContext, never_broadcast
-from pocketbayes.posteriors import Posterior
+from pocketbayes.layers import Inputs
+from pocketbayes.methods import StartContext
 from pocketbayes.prediction import evaluate, float_dtype
 from pocketbayes.training.batches import Batches
 from pocketbayes.training.best import compare_epoch, has_waited
 from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
 from pocketbayes.training.checkpoints import naming, write_history
 from pocketbayes.training.composition import FitResult
-from pocketbayes.training.diagnosis import LossWatch
-from pocketbayes.training.doubt import follows_doubt, share_of_beta
-from pocketbayes.training.environment import compiled_loss, peak_memory
+from pocketbayes.training.environment import peak_memory
 from pocketbayes.training.finishing import finish_, settle_noise_
-from pocketbayes.training.gradients import dense_gradients
-from pocketbayes.training.guarding import (
-    last_good,
-    require_finite_losses,
-    require_finite_parameters,
-)
-from pocketbayes.training.optimizers import make_optimizers
-from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
+from pocketbayes.training.guarding import last_good
 from pocketbayes.training.progress import TrainingBar
 from pocketbayes.training.run_state import RunState, load_state, save_state
 from pocketbayes.training.settings import Settings
+from pocketbayes.training.steps import Steps
 from pocketbayes.training.stopping import StopRequest, deferred_signals
 from pocketbayes.training.together import agrees, fetched_together, raise_together
-from pocketbayes.training.worth import Targets, warn_if_worthless
+from pocketbayes.training.worth import warn_if_worthless
 
 
 class Run:
@@ -58,27 +47,19 @@ class Run:
         self.val_loader, self.context = val_loader, context
         place = fabric.global_rank, fabric.world_size, fabric.device
         self.batches = Batches(loader, settings.seed, *place, float_dtype(model))
-        self.objective = Objective(model, settings.likelihood)
-        one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
-        self.compile = settings.compile if not settings.method.resizes else False
-        if self.compile != settings.compile:
-            warn(
-                "not compiled: this method changes the sizes of tensors as it goes, and each "
-                "change would be compiled anew",
-            )
-        self.replays_graphs = self.compile is True and one_gpu
-        self.score = self.objective.likelihood.score
-        self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
-        self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
         self.saved_at = time.monotonic()
         self.has_checkpoint = False
         state = self._checkpoint() if resume else None
         if state is not None:
             self._take_over(state)
-        self.optimizers = make_optimizers(model, settings.method)
-        self._set_up()
+        self.steps = Steps(fabric, model, settings, context, self._good)
         if state is not None:
             self._go_on_from(state)
+
+    @property
+    def at(self) -> RunState:
+        """Where it stands."""
+        return self.steps.at
 
     def _checkpoint(self) -> dict[str, Any]:
         assert self.directory is not None
@@ -88,23 +69,13 @@ class Run:
         assert self.directory is not None
         with naming(self.directory):
             fill_model(self.model, state["model"])
-            require_standing(state, self.model, vars(self.at))
+            require_standing(state, self.model, self.context.memory)
 
     def _go_on_from(self, state: dict[str, Any]) -> None:
         assert self.directory is not None
         with naming(self.directory):
-            fill_optimizers(self.optimizers, state["optimizers"])
-        self.at, self.has_checkpoint = RunState(**state["standing"]), True
-
-    def _set_up(self) -> None:
-        """Wraps the loss for its device and processes."""
-        modules = self.objective.named_modules()
-        inside = tuple(f"{name}." for name, m in modules if isinstance(m, Posterior))
-        buffers = [n for n, _ in self.objective.named_buffers()]
-        never_broadcast(self.objective, [n for n in buffers if n.startswith(inside)])
-        self.step_module = self.fabric.setup_module(
-            compiled_loss(self.objective, self.compile, self.replays_graphs)
-        )
+            fill_optimizers(self.steps.optimizers, state["optimizers"])
+        self.steps.at, self.has_checkpoint = RunState(**state["standing"]), True
 
     def train(self, progress: bool) -> FitResult:
         """Runs from where it stands to the end."""
@@ -113,7 +84,7 @@ class Run:
         settings, several = self.settings, agrees(self.fabric)
         with (
             deferred_signals(several or self.fabric.world_size == 1) as asked,
-            TrainingBar(settings.epochs, self.score, shown) as bar,
+            TrainingBar(settings.epochs, self.steps.score, shown) as bar,
         ):
             stop = StopRequest() if several else asked
             while self.at.epoch < settings.epochs:
@@ -122,13 +93,13 @@ class Run:
                 self._run_epoch(bar, begin, asked, stop)
         self.save()
         finish_(self.model, settings, self.at, self.context)
-        self._require_finite_parameters()
+        self.steps.require_finite()
         for parameter in self.model.parameters():
             parameter.grad = None
-        at, peak = self.at, peak_memory(self.fabric.device)
+        at, steps, peak = self.at, self.steps, peak_memory(self.fabric.device)
         if self.fabric.is_global_zero:
             row = at.best_epoch or len(at.history)
-            warn_if_worthless(self.objective, self.batches, self.targets, at.history[:row])
+            warn_if_worthless(steps.objective, self.batches, steps.targets, at.history[:row])
         found = (self.model, at.history, at.seconds, peak, at.best_epoch)
         return FitResult(*found, self.settings.method)
 
@@ -142,14 +113,13 @@ class Run:
             self.at.batch, seen = number + 1, seen + len(y)
             self.at.seconds = time.monotonic() - begin
             if bar.is_due():
-                row = self._averages(seen / (time.monotonic() - started))
+                row = self.steps.averages(seen / (time.monotonic() - started))
                 bar.show(self.at.epoch, number + 1, self._batches_per_epoch(), row)
             if stop:
                 self._stop(stop)
             if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                 self.save()
-        self._check(everything=True)
-        self.settings.method.after_epoch(self.model, self.at.epoch + 1, self.at.memory)
+        self.steps.end_pass()
         settle_noise_(self.fabric, self.model, self.settings, self.batches, self.at.epoch)
         row = self._close_epoch(seen / (time.monotonic() - started))
         bar.close_epoch(self.at.epoch - 1, row)
@@ -157,60 +127,7 @@ class Run:
             self._stop(stop)
 
     def _step(self, number: int, x: Inputs, y: Tensor) -> None:
-        """One optimiser step on one batch."""
-        method, size = self.settings.method, self.settings.dataset_size
-        progress = self._progress(number, len(y))
-        self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
-        self.at.lr_scale = method.lr_share(progress)
-        weight = torch.full((), self.at.beta / size, device=y.device)
-        if self.replays_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        loss, numbers = self._loss(x, y, weight)
-        self.fabric.backward(loss)
-        if method.clip_norm is not None:
-            means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
-            nn.utils.clip_grad_norm_(means, method.clip_norm)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * self.at.lr_scale
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        self.at.add(numbers, len(y))
-        self.targets.add(self.at.epoch, y)
-        if follows_doubt(method):
-            self.at.add_labels(y)
-        self._let_method_act(progress, x, y)
-
-    def _loss(self, x: Inputs, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its parts; what is wrong with them here ends every process."""
-        fault: Exception | None = None
-        try:
-            with explained_failure(x):
-                loss, numbers = self.step_module(x, y, weight)
-            if self.at.step == 0:
-                update_description(self.model, input_dims=num_dims(x))
-            self.at.step += 1
-            self.watch.add(self.at.step, loss, x, y)
-            self._check(everything=False)
-        except Exception as error:
-            fault = error
-        raise_together(self.fabric, fault)
-        return loss, numbers
-
-    def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
-        if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
-            move_priors_(self.model)
-
-        def gradients(estimator: str | None = None) -> dict[str, Tensor]:
-            with self.fabric.autocast():
-                return dense_gradients(self.objective, x, y, estimator)
-
-        at, size = self.at, self.settings.dataset_size
-        numbers = at.memory, size, at.beta
-        context = StepContext(at.step, progress, self.optimizers, gradients, *numbers)
-        resized = self.settings.method.after_step(self.model, context)
-        if resized and self.fabric.world_size > 1:
-            self._set_up()
+        self.steps.step(self._progress(number, len(y)), x, y)
 
     def _progress(self, number: int, batch_size: int) -> float:
         """How much of training has passed before this batch, from 0 to 1."""
@@ -227,36 +144,17 @@ class Run:
         except TypeError:
             return None
 
-    def _check(self, everything: bool) -> None:
-        good = last_good(self.directory, self.has_checkpoint)
-        require_finite_losses(self.watch, self.objective, self.at.epoch, good, everything)
-
-    def _require_finite_parameters(self) -> None:
-        self._check(everything=True)
-        good = last_good(self.directory, self.has_checkpoint)
-        require_finite_parameters(self.model, self.at.step, good)
-
-    def _averages(self, speed: float) -> dict[str, Any]:
-        """Means over the epoch so far, of all processes."""
-        averages = self.at.averages(self.score)
-        return averages | {"examples_per_second": speed * self.fabric.world_size}
+    def _good(self) -> str:
+        return last_good(self.directory, self.has_checkpoint)
 
     def _close_epoch(self, speed: float) -> dict[str, Any]:
         """Writes the epoch's row and moves on to the next."""
-        row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
-        row |= self._averages(speed)
-        row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
-        row |= {"seconds": self.at.seconds}
-        if follows_doubt(self.settings.method):
-            row["doubt"] = self.at.doubt
-            self.at.follow_doubt(row, self.settings.dataset_size)
+        row = self.steps.row(speed)
         row |= self._validation()
         if self.settings.keep_best and self.settings.compares(self.at.epoch):
             compare_epoch(self.at, self.model, row.get("val_nll"))
             row["best_epoch"] = self.at.best_epoch
-        self.at.history.append(row)
-        self.at.totals.zero_()
-        self.at.epoch, self.at.batch = self.at.epoch + 1, 0
+        self.steps.begin_next(row)
         self._write_history()
         return row
 
@@ -283,8 +181,10 @@ class Run:
         self.saved_at = time.monotonic()
         if self.directory is None or not self.fabric.is_global_zero:
             return
-        self._require_finite_parameters()
-        if save_state(self.directory, self._fingerprint(), self.model, self.optimizers, self.at):
+        self.steps.require_finite()
+        if save_state(
+            self.directory, self._fingerprint(), self.model, self.steps.optimizers, self.at
+        ):
             self.has_checkpoint = True
 
     def _fingerprint(self) -> dict[str, Any]:

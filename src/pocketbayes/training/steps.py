@@ -1,0 +1,164 @@
+"""The steps of training, whoever hands out the batches: `fit`, or another library's loop."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketbayes.errors import warn
+from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
+from pocketbayes.likelihoods import Objective
+from pocketbayes.methods import StartContext, StepContext, never_broadcast
+from pocketbayes.posteriors import Posterior
+from pocketbayes.training.diagnosis import LossWatch
+from pocketbayes.training.doubt import follows_doubt, share_of_beta
+from pocketbayes.training.environment import compiled_loss
+from pocketbayes.training.gradients import dense_gradients
+from pocketbayes.training.guarding import require_finite_losses, require_finite_parameters
+from pocketbayes.training.optimizers import make_optimizers
+from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
+from pocketbayes.training.run_state import RunState
+from pocketbayes.training.settings import Settings
+from pocketbayes.training.together import raise_together
+from pocketbayes.training.worth import Targets
+
+
+class Steps:
+    """Takes a batch and does all that follows from it: loss, optimisers, and the method's part.
+
+    Attributes:
+        at: where training stands.
+        optimizers: those of the means and of what is on a log scale.
+        good: says in a sentence where to go on from after an error.
+    """
+
+    def __init__(
+        self,
+        fabric: Any,
+        model: nn.Module,
+        settings: Settings,
+        context: StartContext,
+        good: Callable[[], str],
+    ) -> None:
+        self.fabric, self.model, self.settings, self.good = fabric, model, settings, good
+        self.objective = Objective(model, settings.likelihood)
+        one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
+        self.compile = settings.compile if not settings.method.resizes else False
+        if self.compile != settings.compile:
+            warn(
+                "not compiled: this method changes the sizes of tensors as it goes, and each "
+                "change would be compiled anew",
+            )
+        self.replays_graphs = self.compile is True and one_gpu
+        self.score = self.objective.likelihood.score
+        self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
+        self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
+        self.optimizers = make_optimizers(model, settings.method)
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Wraps the loss for its device and processes."""
+        never_broadcast(self.objective, names_inside_posteriors(self.objective))
+        self.step_module = self.fabric.setup_module(
+            compiled_loss(self.objective, self.compile, self.replays_graphs)
+        )
+
+    def step(self, progress: float, x: Inputs, y: Tensor) -> Tensor:
+        """One optimiser step on one batch; returns loss, nll, KL and score."""
+        method, size = self.settings.method, self.settings.dataset_size
+        self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
+        self.at.lr_scale = method.lr_share(progress)
+        weight = torch.full((), self.at.beta / size, device=y.device)
+        if self.replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        loss, numbers = self._loss(x, y, weight)
+        self.fabric.backward(loss)
+        if method.clip_norm is not None:
+            means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(means, method.clip_norm)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * self.at.lr_scale
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.at.add(numbers, len(y))
+        self.targets.add(self.at.epoch, y)
+        if follows_doubt(method):
+            self.at.add_labels(y)
+        self._let_method_act(progress, x, y)
+        return numbers
+
+    def _loss(self, x: Inputs, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and its parts; what is wrong with them here ends every process."""
+        fault: Exception | None = None
+        try:
+            with explained_failure(x):
+                loss, numbers = self.step_module(x, y, weight)
+            if self.at.step == 0:
+                update_description(self.model, input_dims=num_dims(x))
+            self.at.step += 1
+            self.watch.add(self.at.step, loss, x, y)
+            self.check(everything=False)
+        except Exception as error:
+            fault = error
+        raise_together(self.fabric, fault)
+        return loss, numbers
+
+    def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
+        if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
+            move_priors_(self.model)
+
+        def gradients(estimator: str | None = None) -> dict[str, Tensor]:
+            with self.fabric.autocast():
+                return dense_gradients(self.objective, x, y, estimator)
+
+        at, size = self.at, self.settings.dataset_size
+        numbers = at.memory, size, at.beta
+        context = StepContext(at.step, progress, self.optimizers, gradients, *numbers)
+        resized = self.settings.method.after_step(self.model, context)
+        if resized and self.fabric.world_size > 1:
+            self._set_up()
+
+    def end_pass(self) -> None:
+        """Follows the last step of an epoch."""
+        self.check(everything=True)
+        self.settings.method.after_epoch(self.model, self.at.epoch + 1, self.at.memory)
+
+    def row(self, speed: float) -> dict[str, Any]:
+        """What is told of an epoch that ends here; doubt moves on to the next."""
+        row: dict[str, Any] = {"epoch": self.at.epoch + 1, "step": self.at.step}
+        row |= self.averages(speed)
+        row |= {"beta": self.at.beta, "lr": self.settings.method.peak_lr * self.at.lr_scale}
+        row |= {"seconds": self.at.seconds}
+        if follows_doubt(self.settings.method):
+            row["doubt"] = self.at.doubt
+            self.at.follow_doubt(row, self.settings.dataset_size)
+        return row
+
+    def begin_next(self, row: dict[str, Any]) -> None:
+        """Keeps the row of an epoch and moves on."""
+        self.at.history.append(row)
+        self.at.totals.zero_()
+        self.at.epoch, self.at.batch = self.at.epoch + 1, 0
+
+    def averages(self, speed: float) -> dict[str, Any]:
+        """Means over the epoch so far, of all processes."""
+        averages = self.at.averages(self.score)
+        return averages | {"examples_per_second": speed * self.fabric.world_size}
+
+    def check(self, everything: bool) -> None:
+        """An error if a loss was not finite."""
+        epoch = self.at.epoch
+        require_finite_losses(self.watch, self.objective, epoch, self.good(), everything)
+
+    def require_finite(self) -> None:
+        """An error if a loss was not finite, or a parameter is not."""
+        self.check(everything=True)
+        require_finite_parameters(self.model, self.at.step, self.good())
+
+
+def names_inside_posteriors(module: nn.Module) -> list[str]:
+    """Buffers that every process has alike, which DDP need not send before every step."""
+    inside = tuple(f"{name}." for name, m in module.named_modules() if isinstance(m, Posterior))
+    return [name for name, _ in module.named_buffers() if name.startswith(inside)]
