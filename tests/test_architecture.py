@@ -36,7 +36,12 @@ MAY_IMPORT = {
     "commands": "codec compression data deploy distillation layers likelihoods methods models "
     "prediction report training",
 }
-AT_THE_ROOT = {"": set(MAY_IMPORT), "__main__": {"cli"}, "cli": {"codec", "commands", "report"}}
+AT_THE_ROOT = {
+    "": {*MAY_IMPORT, "lightning"},
+    "__main__": {"cli"},
+    "cli": {"codec", "commands", "report"},
+    "lightning": {"codec", "likelihoods", "methods", "prediction", "training"},
+}
 # The one name that may come from the root itself.
 READ_THE_VERSION = {"cli", "commands.report", "deploy.c_answers", "deploy.onnx_models"}
 FOR_USERS = {"data", "methods", "models", "posteriors"}  # these hand out more than others use

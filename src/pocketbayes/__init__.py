@@ -163,6 +163,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"pocketbayes.{_HOME[name]}"), name)
+    if name == "lightning":  # a module of its own, whose base class is another package's
+        return import_module("pocketbayes.lightning")
     raise AttributeError(f"module 'pocketbayes' has no attribute {name!r}")
 
 

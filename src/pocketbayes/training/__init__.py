@@ -7,21 +7,26 @@ from pocketbayes.training.defaults import suitable_batch_size
 from pocketbayes.training.environment import DEVICES, PRECISIONS
 from pocketbayes.training.fitting import fit
 from pocketbayes.training.flops import TrainingFlops, training_flops
+from pocketbayes.training.hosted import Hosted, hosted_method
 from pocketbayes.training.locking import LOCK, only_writer
 from pocketbayes.training.observation_noise import refresh_noise_
 from pocketbayes.training.optimizers import parameter_groups
 from pocketbayes.training.own_loops import loss
 from pocketbayes.training.soft_labels import with_teacher
+from pocketbayes.training.steps import names_inside_posteriors
 
 __all__ = [
     "DEVICES",
     "LOCK",
     "PRECISIONS",
     "FitResult",
+    "Hosted",
     "TrainingFlops",
     "checkpoints_in",
     "fit",
+    "hosted_method",
     "loss",
+    "names_inside_posteriors",
     "only_writer",
     "parameter_groups",
     "refresh_noise_",

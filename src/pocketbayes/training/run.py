@@ -23,7 +23,7 @@ from pocketbayes.training.guarding import last_good
 from pocketbayes.training.progress import TrainingBar
 from pocketbayes.training.run_state import RunState, load_state, save_state
 from pocketbayes.training.settings import Settings
-from pocketbayes.training.steps import Steps
+from pocketbayes.training.steps import Steps, share_passed
 from pocketbayes.training.stopping import StopRequest, deferred_signals
 from pocketbayes.training.together import agrees, fetched_together, raise_together
 from pocketbayes.training.worth import warn_if_worthless
@@ -131,12 +131,9 @@ class Run:
 
     def _progress(self, number: int, batch_size: int) -> float:
         """How much of training has passed before this batch, from 0 to 1."""
-        per_epoch = self._batches_per_epoch()
-        if per_epoch is None:
-            share = number * batch_size * self.fabric.world_size / self.settings.dataset_size
-        else:
-            share = number / per_epoch
-        return min(1.0, (self.at.epoch + min(1.0, float(share))) / self.settings.epochs)
+        together, size = batch_size * self.fabric.world_size, self.settings.dataset_size
+        share = share_passed(number, self._batches_per_epoch(), together, size)
+        return min(1.0, (self.at.epoch + share) / self.settings.epochs)
 
     def _batches_per_epoch(self) -> int | None:
         try:

@@ -162,3 +162,8 @@ def names_inside_posteriors(module: nn.Module) -> list[str]:
     """Buffers that every process has alike, which DDP need not send before every step."""
     inside = tuple(f"{name}." for name, m in module.named_modules() if isinstance(m, Posterior))
     return [name for name, _ in module.named_buffers() if name.startswith(inside)]
+
+
+def share_passed(number: int, batches: int | None, examples: int, dataset_size: int) -> float:
+    """The share of an epoch before this batch; of a stream, which has no number, by examples."""
+    return min(1.0, number / batches if batches else number * examples / dataset_size)
