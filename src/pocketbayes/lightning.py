@@ -213,9 +213,15 @@ class BayesianModule(LightningModule):  # type: ignore[misc]
         """Metrics of all test data of this process, averaged over processes."""
         self._log_records("test")
 
-    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
-        """A `Prediction`; in a tuple the last is the target, as in what `predict` reads."""
-        return predict(self.model, [batch], self.num_samples)
+    def predict_step(
+        self, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> dict[str, Tensor]:
+        """The tensors of a prediction by name, which a Trainer can move: `probs`, `mean`, ...
+
+        In a tuple the last is the target, as in what `predict` reads.
+        """
+        prediction = predict(self.model, [batch], self.num_samples, likelihood=self.likelihood)
+        return {n: value for n, value in vars(prediction).items() if isinstance(value, Tensor)}
 
     def _answer(self, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
         generator = torch.Generator().manual_seed(batch_idx)
