@@ -16,6 +16,7 @@ from pocketbayes.codec.container import (
     write_container,
 )
 from pocketbayes.codec.contents import Contents, coded, contents_of, require_room
+from pocketbayes.codec.extra_state import is_extra, value_in
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
@@ -201,7 +202,9 @@ def inspect(path: str | os.PathLike[str], *, max_weights: int | None = None) -> 
         passing = posteriors_in(contents, header, max_weights)
         tally = tally_of(passing, header.posteriors, header.model.decay_std)
         for name in header.state:
-            contents.take(f"state/{name}")
+            array = contents.take(f"state/{name}")
+            if is_extra(name):
+                value_in(name, array)
         portable = portable_in(contents, header, tally.shapes)
         return summary_of(contents, header, tally, portable and portable.facts(tally.active))
 

@@ -3,11 +3,13 @@
 import copy
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from pocketbayes.codec.extra_state import as_bytes, give_back, home_of, is_extra, value_in
 from pocketbayes.errors import FormatError, PocketBayesError
 from pocketbayes.layers import OURS, bayesian_modules, is_description
 
@@ -15,20 +17,32 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 def plain_state(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers outside of posteriors; a tied one by its first name."""
+    """Parameters, persistent buffers and extra state outside of posteriors.
+
+    A tied one by its first name; extra state as the bytes of its JSON.
+    """
+    return {
+        name: as_bytes(name, value) if is_extra(name) else value
+        for name, value in _entries(model).items()
+    }
+
+
+def _entries(model: nn.Module) -> dict[str, Any]:
+    """The same with extra state as its module gives it."""
     inside = tuple(f"{name}.{OURS}.".lstrip(".") for name, _ in bayesian_modules(model))
-    found: dict[str, Tensor] = {}
+    found: dict[str, Any] = {}
     seen: set[int] = set()
     for name, value in model.state_dict(keep_vars=True).items():
         if name.startswith(inside) or is_description(name):
             continue
-        if not isinstance(value, Tensor) or name.endswith("_extra_state"):
+        if not is_extra(name) and not isinstance(value, Tensor):
             raise PocketBayesError(
-                f"{name} is a {type(value).__name__} that is neither parameter nor buffer; a file "
-                "holds tensors only"
+                f"{name} is a {type(value).__name__} that is neither parameter nor buffer: return "
+                "it by get_extra_state as JSON values, or register a buffer"
             )
-        if id(value) not in seen:
-            seen.add(id(value))
+        key = id(home_of(model, name)) if is_extra(name) else id(value)
+        if key not in seen:
+            seen.add(key)
             found[name] = value
     return found
 
@@ -89,7 +103,7 @@ def replace_state_(
     model: nn.Module, names: Collection[str], taken: Callable[[str], Tensor]
 ) -> None:
     """Puts tensors of these names in place of the model's own, wherever they are tied to."""
-    expected = plain_state(model)
+    expected = _entries(model)
     for name in sorted(expected.keys() ^ set(names)):
         where = "the file" if name in expected else "the network"
         raise FormatError(f"{name} is not in {where}")
@@ -98,13 +112,18 @@ def replace_state_(
         for table in (module._parameters, module._buffers):
             for key, tensor in table.items():
                 slots.setdefault(id(tensor), []).append((table, key))  # type: ignore[arg-type]
+    extra = [name for name in expected if is_extra(name)]
     for name, old in expected.items():
+        if name in extra:
+            continue
         new = _fitting(name, old, taken(name))
         for table, key in slots[id(old)]:
             table[key] = new
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_meta:
             raise FormatError(f"{name} is not in the file")
+    for name in extra:  # a module may look at its tensors
+        give_back(model, name, value_in(name, taken(name)))
 
 
 def _fitting(name: str, old: Tensor, new: Tensor) -> Tensor:

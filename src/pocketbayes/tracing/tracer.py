@@ -78,8 +78,10 @@ def program_of(
 
 
 def _of_one(network: nn.Module, inputs: Sequence[Input], names: Sequence[str]) -> Program:
+    """Names that no weight has, of extra state, are numbered as in the file, and never read."""
     known = weights_in(network)
-    sizes = {n for name in names for n in known[name].shape}
+    shapes = [tuple(known[name].shape) if name in known else () for name in names]
+    sizes = {n for shape in shapes for n in shape}
     sizes |= {n for given in inputs for n in given.shape}
     first, second = (p for p, _ in zip((p for p in _PRIMES if p not in sizes), "ab", strict=False))
     program = _traced(network, inputs, names, first)
@@ -89,7 +91,7 @@ def _of_one(network: nn.Module, inputs: Sequence[Input], names: Sequence[str]) -
             f"portable program can hold: {_ADVICE}"
         )
     try:
-        planned(program, [tuple(known[name].shape) for name in names])
+        planned(program, shapes)
     except FormatError as error:
         raise ProgramError(
             f"{type(network).__name__} has no portable program ({error}): {_ADVICE}"
