@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pocketbayes as pb
+from pocketbayes.training.checking import checked_parts
 
 X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(1)
@@ -182,3 +183,41 @@ def test_code_is_not_run(tmp_path, capsys):
         with pytest.raises(pb.TrainingError, match="not a checkpoint of this library"):
             fit(METHODS["mean-field"], tmp_path, resume=True)
     assert "this was run" not in capsys.readouterr().out
+
+
+class Counting(nn.Module):
+    """Counts what it has seen, and keeps that where no tensor is."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x):
+        self.seen += int(self.training)
+        return x
+
+    def get_extra_state(self):
+        return {"seen": self.seen}
+
+    def set_extra_state(self, state):
+        self.seen = state["seen"]
+
+
+def test_extra_state_of_modules_is_part_of_a_checkpoint_and_of_the_best_epoch(tmp_path):
+    def begun():
+        torch.manual_seed(0)
+        return pb.bayesianize_(nn.Sequential(Counting(), nn.Linear(4, 2)))
+
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    batches = [(part, (part[:, 0] > 0).long()) for part in x.split(10)]
+    options = {"epochs": 4, "val_loader": batches, "keep_best": True, "progress": False}
+    whole = pb.fit(begun(), batches, **options)
+    assert whole.model[0].seen in {1 + 4 * whole.best_epoch, 4 * whole.best_epoch}
+    pb.fit(begun(), batches, out=tmp_path, **options)
+    again = begun()
+    pb.fit(again, batches, out=tmp_path, resume=True, **options)
+    assert again[0].seen == whole.model[0].seen
+    state = torch.load(tmp_path / "checkpoint.pt")
+    state["model"]["0._extra_state"] = torch
+    with pytest.raises(pb.TrainingError, match=r"model\.0\._extra_state must be a tensor"):
+        checked_parts(state)

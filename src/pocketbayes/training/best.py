@@ -1,7 +1,9 @@
 """The best epoch of a run, by its validation data: kept while it trains, restored at the end."""
 
+import copy
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketbayes.methods import agree_on_state, agreed
 from pocketbayes.training.checking import fill_model
@@ -19,7 +21,10 @@ def compare_epoch(at: RunState, model: nn.Module, nll: float | None) -> None:
     if found < at.best_nll:
         at.best_epoch, at.best_nll = at.epoch + 1, found
         at.best_state = {
-            name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()
+            name: value.detach().to("cpu", copy=True)
+            if isinstance(value, Tensor)
+            else copy.deepcopy(value)
+            for name, value in model.state_dict().items()
         }
 
 
@@ -28,7 +33,10 @@ def restore_best_(at: RunState, model: nn.Module) -> None:
     if at.best_state is None:
         return
     device = at.totals.device
-    fill_model(model, {n: value.to(device) for n, value in at.best_state.items()})
+    fill_model(
+        model,
+        {n: v.to(device) if isinstance(v, Tensor) else v for n, v in at.best_state.items()},
+    )
     agree_on_state(model)
     at.best_state = None
 

@@ -38,7 +38,8 @@ def checked_parts(state: object) -> dict[str, Any]:
     settings = state["settings"]
     _require(_is_table(settings, _is_plain), "settings", "names and plain values")
     _require(_is_count(settings.get("epochs", 0)), "settings.epochs", "a whole number from 0 on")
-    _require(_is_table(state["model"], _is_tensor), "model", "names and tensors")
+    _require(_is_table(state["model"], lambda _: True), "model", "names and tensors")
+    _require_values(state["model"])
     _require(isinstance(state["optimizers"], list), "optimizers", "a list")
     _require(_is_table(state["standing"], lambda _: True), "standing", "names and values")
     return state
@@ -79,15 +80,15 @@ def require_standing(
     _require_memory(standing["memory"], model, fresh)
 
 
-def fill_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Gives the model these tensors; sparse posteriors take on their size."""
+def fill_model(model: nn.Module, tensors: Mapping[str, Any]) -> None:
+    """Gives the model these tensors and extra states; sparse posteriors take on their size."""
     own, parameters = model.state_dict(), dict(model.named_parameters())
     for name in own:
         if name not in tensors:
             raise TrainingError(f"the checkpoint is of another network: model.{name} is missing")
+    _require_values(tensors)
     for name, value in tensors.items():
-        _require(_is_tensor(value), f"model.{name}", "a tensor")
-        if name in own:
+        if name in own and isinstance(own[name], Tensor):
             wanted = own[name].dtype
             alike = value.dtype == wanted or not (wanted.is_floating_point or value.is_complex())
             alike = alike and value.dtype.is_floating_point == wanted.is_floating_point
@@ -184,6 +185,13 @@ def _fault(words: str) -> TrainingError:
     return TrainingError(f"{words}: it is not a checkpoint of this library, or is damaged")
 
 
+def _require_values(tensors: Mapping[str, Any]) -> None:
+    """Tensors; of `get_extra_state` also plain values."""
+    for name, value in tensors.items():
+        extra = name.rpartition(".")[2] == "_extra_state" and _is_plain(value)
+        _require(extra or _is_tensor(value), f"model.{name}", "a tensor")
+
+
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
     """A plain one: neither sparse nor quantised, and with its numbers."""
     is_whole = isinstance(value, Tensor) and value.layout == torch.strided
@@ -250,5 +258,8 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "best_epoch": (lambda v: v is None or _is_count(v), "None or a whole number"),
     "best_nll": (lambda v: isinstance(v, float) and not math.isnan(v), "a number"),
-    "best_state": (lambda v: v is None or _is_table(v, _is_tensor), "None or names and tensors"),
+    "best_state": (
+        lambda v: v is None or _is_table(v, lambda _: True),
+        "None or names and tensors",
+    ),
 }

@@ -59,7 +59,7 @@ class RunState:
     history: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int | None = None
     best_nll: float = inf
-    best_state: dict[str, Tensor] | None = None
+    best_state: dict[str, Any] | None = None
 
     @classmethod
     def at_start(
