@@ -23,9 +23,9 @@ from pocketbayes.layers import ESTIMATORS
 from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import METHODS, Laplace, Method, VariationalMethod
 from pocketbayes.models import MODELS
-from pocketbayes.training import DEVICES, PRECISIONS
+from pocketbayes.training import DEVICES, LOGGERS, PRECISIONS, require_logger
 
-_MAY_CHANGE = ("root", "device", "compile", "num_samples", "checkpoint_minutes")
+_MAY_CHANGE = ("root", "device", "compile", "num_samples", "checkpoint_minutes", "logger")
 _FILLED_IN = ("input_shape", "num_outputs", "split", "root", "like", "classes")
 
 
@@ -67,6 +67,7 @@ class TrainOptions:
         checkpoint_minutes: time between checkpoints, of which one is written at the end and after
             Ctrl-C or SIGTERM in any case.
         compile: compile the training step.
+        logger: give each epoch's numbers to csv, tensorboard or mlflow as well.
     """
 
     data: str = ""
@@ -96,6 +97,7 @@ class TrainOptions:
     processes: int = 1
     checkpoint_minutes: float = 10.0
     compile: bool = False
+    logger: str | None = None
 
     def __post_init__(self) -> None:
         with as_usage_error():
@@ -112,6 +114,8 @@ class TrainOptions:
             require_choice(self.estimator or "lrt", "--estimator", ESTIMATORS)
             if self.likelihood is not None:
                 require_choice(self.likelihood, "--likelihood", LIKELIHOODS)
+            if self.logger is not None:
+                require_logger(require_choice(self.logger, "--logger", LOGGERS), True)
             if self.prior_std is not None:
                 require_number(self.prior_std, "--prior-std", above=0)
         if self.keep_best and self.validation == 0:

@@ -14,10 +14,12 @@ from pocketbayes.training.optimizers import parameter_groups
 from pocketbayes.training.own_loops import loss
 from pocketbayes.training.soft_labels import with_teacher
 from pocketbayes.training.steps import names_inside_posteriors
+from pocketbayes.training.tracking import LOGGERS, require_logger
 
 __all__ = [
     "DEVICES",
     "LOCK",
+    "LOGGERS",
     "PRECISIONS",
     "FitResult",
     "Hosted",
@@ -31,6 +33,7 @@ __all__ = [
     "parameter_groups",
     "refresh_noise_",
     "refresh_norms_",
+    "require_logger",
     "suitable_batch_size",
     "training_flops",
     "with_teacher",

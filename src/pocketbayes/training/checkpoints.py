@@ -32,6 +32,11 @@ def write_history(directory: Path, history: list[dict[str, Any]]) -> bool:
     return _written(directory / "history.jsonl", lambda file: file.write(lines.encode()))
 
 
+def write_note(path: Path, said: dict[str, Any]) -> bool:
+    """Replaces a small JSON file; False where the disk takes no more."""
+    return _written(path, lambda file: file.write(json.dumps(said).encode()))
+
+
 def _written(path: Path, write: Callable[[IO[bytes]], object]) -> bool:
     """Hours of training are worth more than one file: a fault of the disk does not end them."""
     try:

@@ -16,6 +16,7 @@ from pocketbayes.layers import Ensemble
 from pocketbayes.methods import Method, restart_
 from pocketbayes.posteriors import isolated_randomness, mixed_seed
 from pocketbayes.training.checkpoints import NAME, checkpoints_in, write_history
+from pocketbayes.training.tracking import within
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def fit_members(
     out: str | os.PathLike[str] | None,
     resume: bool,
     progress: bool,
+    logger: Any = None,
 ) -> FitResult:
     """Trains copies of the model one after another, each from a start of its own."""
     directory = begun_directory(out, resume)
@@ -95,6 +97,7 @@ def fit_members(
             seed=member_seed,
             out=place,
             resume=resume and place is not None and (place / NAME).exists(),
+            logger=within(logger, f"member-{number}"),
         )
         members.append(member)
         history += [{"member": number} | row for row in result.history]
@@ -113,15 +116,18 @@ def fit_stages(
     fit_one: Callable[..., FitResult],
     out: str | os.PathLike[str] | None,
     resume: bool,
+    logger: Any = None,
 ) -> FitResult:
     """Trains by one method and then by another; the first writes into `out/pretraining`."""
     first, first_epochs, second = stages
     directory = begun_directory(out, resume)
     place = None if directory is None else directory / "pretraining"
     begun = resume and place is not None and (place / NAME).exists()
-    one = fit_one(model, method=first, epochs=first_epochs, out=place, resume=begun)
+    own = within(logger, "pretraining")
+    one = fit_one(model, method=first, epochs=first_epochs, out=place, resume=begun, logger=own)
     begun = resume and directory is not None and (directory / NAME).exists()
-    two = fit_one(model, method=second, epochs=epochs, out=directory, resume=begun)
+    again = {"out": directory, "resume": begun, "logger": logger}
+    two = fit_one(model, method=second, epochs=epochs, **again)
     history = [{"stage": "pretraining"} | row for row in one.history] + two.history
     if directory is not None and int(os.environ.get("RANK", 0)) == 0:
         write_history(directory, history)

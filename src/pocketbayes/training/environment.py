@@ -29,7 +29,7 @@ def launched_fabric(precision: str, device: str, model: nn.Module) -> Any:
     world, local = (int(os.environ.get(k, 1)) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     if world == 1 and accelerator == "cpu":
         return OneProcess(precision == "bf16")
-    fabric = _fabric_module().Fabric(
+    fabric = fabric_module().Fabric(
         accelerator=accelerator,
         devices=local,
         num_nodes=max(1, world // local),
@@ -103,8 +103,10 @@ def tuned_convolutions() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def _fabric_module() -> Any:
+def fabric_module(part: str = "") -> Any:
+    """Fabric, or a part of it; the larger `lightning` package holds the same code."""
+    ending = f".{part}" if part else ""
     try:
-        return import_module("lightning_fabric")
-    except ImportError:  # the larger `lightning` package holds the same code
-        return import_module("lightning.fabric")
+        return import_module(f"lightning_fabric{ending}")
+    except ImportError:
+        return import_module(f"lightning.fabric{ending}")

@@ -38,6 +38,7 @@ from pocketbayes.training.run import Run
 from pocketbayes.training.run_state import stored_settings
 from pocketbayes.training.settings import Settings
 from pocketbayes.training.starting import started_
+from pocketbayes.training.tracking import require_logger
 
 
 def fit(
@@ -59,6 +60,7 @@ def fit(
     checkpoint_minutes: float = 10.0,
     keep_best: bool = False,
     patience: int | None = None,
+    logger: Any = None,
 ) -> FitResult:
     """Trains a Bayesian model by variational inference, in place.
 
@@ -99,6 +101,9 @@ def fit(
             that begin with the whole weight are compared, or all if none does. Stages and
             members of an ensemble keep the best of their own.
         patience: with keep_best, stop after so many epochs without a better one.
+        logger: gets each epoch's row, at its step: "csv", "tensorboard" or "mlflow", which write
+            into `out` (MLflow to $MLFLOW_TRACKING_URI where that is set), or a logger of Fabric or
+            Lightning. Only the first process logs; a resumed run repeats no step.
 
     Returns:
         `FitResult`: `.model`, and `.history`, a dict per epoch with loss, nll, kl (nats),
@@ -127,6 +132,7 @@ def fit(
     _require_validation(val_loader, keep_best, patience)
     if keep_best and method.averages:
         raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
+    require_logger(logger, out is not None)
     directory = None if out is None else prepare_directory(out)
     with only_writer(directory if int(os.environ.get("RANK", 0)) == 0 else None):
         fit_one = partial(
@@ -137,10 +143,12 @@ def fit(
         )  # fmt: skip
         if isinstance(method, DeepEnsemble):
             fit_one = partial(fit_one, method=method.member(), epochs=epochs)
-            return fit_members(model, method.members, fit_one, seed, out, resume, progress)
+            place = out, resume, progress, logger
+            return fit_members(model, method.members, fit_one, seed, *place)
         stages = method.stages()
         if stages is not None:
-            return fit_stages(model, stages, epochs, partial(fit_one, seed=seed), out, resume)
+            fit_one = partial(fit_one, seed=seed)
+            return fit_stages(model, stages, epochs, fit_one, out, resume, logger)
         size = dataset_size_of(train_loader, dataset_size)
         fabric = launched_fabric(precision, device, model)
         if resume and directory is not None:
@@ -153,7 +161,7 @@ def fit(
                 epochs, method, model, train_loader, likelihood, fabric.world_size
             )
             settings = Settings(epochs, likelihood, seed, size, method, compile,
-                                checkpoint_minutes, keep_best, patience)  # fmt: skip
+                                checkpoint_minutes, keep_best, patience, logger)  # fmt: skip
             context = started_(fabric, model, train_loader, val_loader, settings)
             data = train_loader, val_loader
             return Run(fabric, model, *data, settings, directory, resume, context).train(progress)

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pocketbayes.training.settings import Settings
 from pocketbayes.training.steps import Steps, share_passed
 from pocketbayes.training.stopping import StopRequest, deferred_signals
 from pocketbayes.training.together import agrees, fetched_together, raise_together
+from pocketbayes.training.tracking import Tracker, begun_tracker
 from pocketbayes.training.worth import warn_if_worthless
 
 
@@ -52,6 +54,7 @@ class Run:
         state = self._checkpoint() if resume else None
         if state is not None:
             self._take_over(state)
+        self.tracker = self._tracker(resume)
         self.steps = Steps(fabric, model, settings, context, self._good)
         if state is not None:
             self._go_on_from(state)
@@ -60,6 +63,12 @@ class Run:
     def at(self) -> RunState:
         """Where it stands."""
         return self.steps.at
+
+    def _tracker(self, resume: bool) -> Tracker | None:
+        if not self.fabric.is_global_zero:
+            return None
+        settings = self.settings
+        return begun_tracker(settings.logger, self.directory, settings.to_dict(), resume)
 
     def _checkpoint(self) -> dict[str, Any]:
         assert self.directory is not None
@@ -85,8 +94,10 @@ class Run:
         with (
             deferred_signals(several or self.fabric.world_size == 1) as asked,
             TrainingBar(settings.epochs, self.steps.score, shown) as bar,
+            self.tracker or nullcontext(),
         ):
             stop = StopRequest() if several else asked
+            self._track()
             while self.at.epoch < settings.epochs:
                 if has_waited(self.at, settings.patience):
                     break
@@ -153,6 +164,7 @@ class Run:
             row["best_epoch"] = self.at.best_epoch
         self.steps.begin_next(row)
         self._write_history()
+        self._track()
         return row
 
     def _validation(self) -> dict[str, float]:
@@ -172,6 +184,10 @@ class Run:
     def _write_history(self) -> None:
         if self.directory is not None and self.fabric.is_global_zero:
             write_history(self.directory, self.at.history)
+
+    def _track(self) -> None:
+        if self.tracker is not None:
+            self.tracker.log(self.at.history)
 
     def save(self) -> None:
         """Writes the checkpoint, on the first process."""

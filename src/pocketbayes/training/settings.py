@@ -19,6 +19,7 @@ class Settings:
     checkpoint_minutes: float
     keep_best: bool = False
     patience: int | None = None
+    logger: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """All that bears on the result."""
