@@ -1,6 +1,7 @@
 """The rows of a run's history in an experiment tracker: once each, from the first process."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -169,19 +170,26 @@ def _clear(folder: Path) -> None:
 
 def _made(name: str, directory: Path, note: dict[str, Any]) -> Any:
     """The logger of this name; of MLflow the run that was noted, or a new one."""
-    if name == "mlflow":
-        return _mlflow(directory, note)
-    loggers = fabric_module("loggers")
-    kind = loggers.CSVLogger if name == "csv" else loggers.TensorBoardLogger
-    return kind(str(directory), name="", version=_FOLDER)
+    try:
+        if name == "mlflow":
+            return _mlflow(directory, note)
+        loggers = fabric_module("loggers")
+        kind = loggers.CSVLogger if name == "csv" else loggers.TensorBoardLogger
+        return kind(str(directory), name="", version=_FOLDER)
+    except Exception as error:  # whatever a server, a database or an old version says
+        raise PocketBayesError(
+            f"logger={name!r} cannot be started: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _mlflow(directory: Path, note: dict[str, Any]) -> Any:
+    home = directory.absolute()
     place = "lightning.pytorch" if _is_installed("lightning") else "pytorch_lightning"
     made = import_module(f"{place}.loggers").MLFlowLogger(
         experiment_name="pocketbayes",
-        run_name=directory.name,
-        save_dir=str(directory / "mlruns"),
+        run_name=home.name,
+        tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
+        artifact_location=(home / "mlruns").as_uri(),
         run_id=note.get("run"),
     )
     note["run"] = made.run_id
