@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import pocketbayes as pb
 import pocketbayes.training.gradients
@@ -198,6 +198,44 @@ def ending(folder: Path, name: str) -> dict:
     return {"kind": "none"}
 
 
+class Stream(IterableDataset):
+    """Rows that are only read from first to last, by each process its part, or by each all."""
+
+    def __init__(self, is_split: bool) -> None:
+        self.is_split = is_split
+
+    def __len__(self) -> int:
+        return 96
+
+    def __iter__(self):
+        x = torch.randn(96, 20, generator=torch.Generator().manual_seed(0))
+        rows = list(zip(x, x[:, :3].argmax(1), strict=True))
+        return iter(rows[RANK::2] if self.is_split else rows)
+
+
+def stream(folder: Path, is_split: bool) -> dict:
+    """A run on a stream; whether it is refused."""
+    model, _ = wide()
+    logger, told = Rows(), {}
+    try:
+        loader = DataLoader(Stream(is_split), batch_size=8)
+        result = pb.fit(model, loader, epochs=3, progress=False, device="cpu", logger=logger)
+        told = {"steps": result.steps, "lrs": [row["lr"] for row in result.history]}
+    except pb.DataError as error:
+        told = {"words": str(error)}
+    return told | {"logged": logger.steps}
+
+
+class Rows:
+    """A logger that notes which steps it was given."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def log_metrics(self, metrics: dict, step: int) -> None:
+        self.steps.append(step)
+
+
 def command(folder: Path, *words: str) -> dict:
     """The command line in each process, as it starts itself there."""
     sys.argv = ["pocketbayes", *words, "--processes", "2"]
@@ -219,6 +257,8 @@ JOBS = {
     "norms": (norms,),
     "noise": (noise,),
     "best": (best,),
+    "split": (stream, True),
+    "not-split": (stream, False),
     **{f"ending-{name}": (ending, name) for name in ENDINGS},
     "parent": (command, *TRAIN, "--epochs", "2", "--out", "parent"),
     "child": (command, *TRAIN, "--epochs", "1", "--out", "child", "--parent", "parent",

@@ -16,7 +16,7 @@ from pocketbayes.errors import PocketBayesError, optional_module, require_choice
 from pocketbayes.likelihoods import LIKELIHOODS
 from pocketbayes.methods import Method, never_broadcast
 from pocketbayes.prediction import Answers, answered, predict, record_of
-from pocketbayes.training import Hosted, hosted_method, names_inside_posteriors
+from pocketbayes.training import Hosted, hosted_method, is_stream, names_inside_posteriors
 
 _KEY = "pocketbayes"
 _NOT_LOGGED = ("epoch", "step", "seconds")
@@ -149,6 +149,8 @@ class BayesianModule(LightningModule):  # type: ignore[misc]
         trainer = self.trainer
         epochs, steps = trainer.max_epochs or -1, trainer.estimated_stepping_batches
         known = int(steps) if 0 < steps < float("inf") else None
+        if is_stream(trainer.train_dataloader) and trainer.world_size > 1 and epochs > 0:
+            known = None  # its length is that of all processes together
         if known is None and epochs < 1:
             raise PocketBayesError(
                 "learning rates and the KL's weight follow the share of training that has passed: "

@@ -150,3 +150,14 @@ def test_the_command_shares_the_weights_of_a_parent(both, folder):
     sizes = [pb.inspect(folder / name / "model.pocket") for name in ("parent", "child")]
     parts = [{s.name: s.bytes for s in size.sections} for size in sizes]
     assert parts[1]["shared/label/uint8"] < parts[0]["gaussian/mean"]
+
+
+def test_a_stream_is_read_in_parts_or_refused_and_the_first_process_logs(both):
+    one, two = both("split")
+    assert one["steps"] == two["steps"] == 3 * 96 // 2 // 8
+    assert one["lrs"] == sorted(one["lrs"], reverse=True)
+    assert one["lrs"][-1] < one["lrs"][0] / 10
+    assert one["logged"] == [6, 12, 18]
+    assert two["logged"] == []
+    for found in both("not-split"):
+        assert "each of 2 processes reads the same examples" in found["words"]

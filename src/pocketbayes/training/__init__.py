@@ -14,6 +14,7 @@ from pocketbayes.training.optimizers import parameter_groups
 from pocketbayes.training.own_loops import loss
 from pocketbayes.training.soft_labels import with_teacher
 from pocketbayes.training.steps import names_inside_posteriors
+from pocketbayes.training.streams import is_stream
 from pocketbayes.training.tracking import LOGGERS, require_logger
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "checkpoints_in",
     "fit",
     "hosted_method",
+    "is_stream",
     "loss",
     "names_inside_posteriors",
     "only_writer",

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -18,6 +17,7 @@ from pocketbayes.errors import DataError, require_count
 from pocketbayes.layers import Inputs, moved
 from pocketbayes.posteriors import mixed_seed, seed_everything
 from pocketbayes.prediction import unpack
+from pocketbayes.training.streams import is_stream, tell_epoch
 
 _END = object()
 
@@ -59,7 +59,8 @@ def dataset_size_of(loader: object, given: int | None) -> int:
     except (AttributeError, TypeError) as error:
         raise DataError(
             f"this {type(loader).__name__} does not tell how many training examples it has, and "
-            "the KL is scaled by that number: pass dataset_size="
+            "the KL is scaled by that number from the first step on: pass dataset_size=, or give "
+            "the data set a __len__, the examples of all processes together"
         ) from error
     if size == 0:
         raise DataError("the training loader is empty: its dataset has no example")
@@ -119,6 +120,7 @@ class Batches:
         sampler = getattr(self.loader, "sampler", None)
         if isinstance(sampler, DistributedSampler):
             sampler.set_epoch(epoch)
+        tell_epoch(self.loader, epoch)
         seed = mixed_seed(self.seed, 0, epoch)
         for holder in (sampler, self.loader):
             if isinstance(getattr(holder, "generator", None), torch.Generator):
@@ -131,7 +133,8 @@ def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int)
 
     With one process and with several the k-th global batch holds the same examples. Workers do
     not persist from epoch to epoch: their generators would remember the past. A loader that is
-    no DataLoader may give each rank its share by a method `for_rank(rank, world_size)`.
+    no DataLoader may give each rank its share by a method `for_rank(rank, world_size)`. A stream
+    is as it is: it splits itself.
     """
     if isinstance(loader, LoaderAround):
         return loader.around(ordered_loader(loader.loader, seed, rank, world_size))
@@ -140,12 +143,14 @@ def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int)
         return loader
     if callable(getattr(loader, "for_rank", None)):
         return loader.for_rank(rank, world_size)  # type: ignore[attr-defined, no-any-return]
+    if is_stream(loader):
+        return loader
     if not (type(loader) is DataLoader and _is_plain(loader)):
         if world_size > 1:
             raise DataError(
                 "several processes need a DataLoader with its default sampler, one with a "
-                "DistributedSampler, or a loader with a method for_rank(rank, world_size), so "
-                "that each process gets its own share of the data"
+                "DistributedSampler, a stream that gives each its part, or a loader with a method "
+                "for_rank(rank, world_size), so that each process gets its own share of the data"
             )
         return loader
     share: DistributedSampler[Any] = DistributedSampler(
@@ -168,7 +173,7 @@ def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int)
 
 def _is_plain(loader: DataLoader[Any]) -> bool:
     """Whether batches come from a whole map-style dataset, in order or shuffled once through."""
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
+    if loader.batch_size is None:
         return False
     if isinstance(loader.sampler, RandomSampler):
         whole = loader.sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from pocketbayes.training.run_state import RunState
 from pocketbayes.training.settings import Settings
 from pocketbayes.training.starting import started_
 from pocketbayes.training.steps import Steps, share_passed
+from pocketbayes.training.streams import require_own_part, warn_if_read_again
 from pocketbayes.training.worth import warn_if_worthless
 
 
@@ -105,6 +106,8 @@ class Hosted:
         """One optimiser step on the batch of this number; loss, nll, KL and score."""
         x, y = self._unpacked(batch)
         steps = self.running
+        if steps.at.step == 0 and self.place.world_size > 1:
+            require_own_part(self.loader, x, y)
         numbers = steps.step(self._progress(number, len(y)), x, y)
         steps.at.batch, self.seen = number + 1, self.seen + len(y)
         steps.at.seconds = time.monotonic() - self.began
@@ -125,7 +128,9 @@ class Hosted:
     def end_epoch(self) -> dict[str, Any]:
         """The row of an epoch that ends here, as in the history of `fit`."""
         self.running.end_pass()
-        now = time.monotonic()
+        at, now = self.running.at, time.monotonic()
+        if at.epoch == 0 and self.place.is_global_zero:
+            warn_if_read_again(self.loader, float(at.totals[-1]), self.settings.dataset_size)
         row = self.running.row(self.seen / max(now - self.epoch_began, 1e-9))
         self.running.begin_next(row)
         self.epoch_began, self.seen = now, 0

@@ -26,6 +26,7 @@ from pocketbayes.training.run_state import RunState, load_state, save_state
 from pocketbayes.training.settings import Settings
 from pocketbayes.training.steps import Steps, share_passed
 from pocketbayes.training.stopping import StopRequest, deferred_signals
+from pocketbayes.training.streams import is_stream, require_own_part, warn_if_read_again
 from pocketbayes.training.together import agrees, fetched_together, raise_together
 from pocketbayes.training.tracking import Tracker, begun_tracker
 from pocketbayes.training.worth import warn_if_worthless
@@ -120,6 +121,7 @@ class Run:
         started, seen = time.monotonic(), 0
         batches = self.batches.epoch(self.at.epoch, skip=self.at.batch)
         for number, x, y in fetched_together(self.fabric, batches, asked, stop):
+            self._look(x, y)
             self._step(number, x, y)
             self.at.batch, seen = number + 1, seen + len(y)
             self.at.seconds = time.monotonic() - begin
@@ -137,6 +139,10 @@ class Run:
         if stop:
             self._stop(stop)
 
+    def _look(self, x: Inputs, y: Tensor) -> None:
+        if self.at.step == 0 and self.fabric.world_size > 1:
+            require_own_part(self.batches.loader, x, y)
+
     def _step(self, number: int, x: Inputs, y: Tensor) -> None:
         self.steps.step(self._progress(number, len(y)), x, y)
 
@@ -147,6 +153,9 @@ class Run:
         return min(1.0, (self.at.epoch + share) / self.settings.epochs)
 
     def _batches_per_epoch(self) -> int | None:
+        """Those of this process; of a stream that several share its length does not tell."""
+        if self.fabric.world_size > 1 and is_stream(self.batches.loader):
+            return None
         try:
             return len(self.batches)
         except TypeError:
@@ -157,6 +166,9 @@ class Run:
 
     def _close_epoch(self, speed: float) -> dict[str, Any]:
         """Writes the epoch's row and moves on to the next."""
+        if self.at.epoch == 0 and self.fabric.is_global_zero:
+            seen, size = float(self.at.totals[-1]), self.settings.dataset_size
+            warn_if_read_again(self.batches.loader, seen, size)
         row = self.steps.row(speed)
         row |= self._validation()
         if self.settings.keep_best and self.settings.compares(self.at.epoch):
