@@ -155,7 +155,7 @@ def test_errors_need_no_torch():
 
 
 def test_tests_lie_in_the_folders_of_the_rooms():
-    others = {"benchmarks", "docs", "engine", "golden", "lite", "web", "__pycache__"}
+    others = {"benchmarks", "docs", "engine", "examples", "golden", "lite", "web", "__pycache__"}
     folders = {path.name for path in TESTS.iterdir() if path.is_dir()} - others
     assert folders == set(MAY_IMPORT)
 
