@@ -7,8 +7,8 @@ them, in the same process, with `--epochs` set to 1 where the command trains (0 
 which has fewer recipes to try), and with what is in STAND_INS for data that has to be downloaded
 and for large networks (image folders are drawn). What a command that trains leaves in `runs` is
 kept for other pages that have the same line. Lines that begin as in NOT_RUN are not run
-(`pocketbayes demo` is run by test_release.py), nor, visibly, blocks with the engine where
-pocketbayes-lite is not installed. Blocks marked `text` are no code, and there are no
+(`pocketbayes demo` is run by test_release.py), nor, visibly, blocks with packages of OPTIONAL
+that are not installed. Blocks marked `text` are no code, and there are no
 others. The README's network and loaders are those of YOURS.
 """
 
@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
@@ -36,6 +37,11 @@ from pocketbayes.training import defaults
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOT_RUN = ("git", "make", "pip", "python", ".venv/bin/pytest", "pocketbayes demo")
+OPTIONAL = {
+    "pocketbayes_lite": ("pocketbayes_lite", 'backend="engine"'),  # by `make lite`
+    "lightning": ("import lightning",),
+    "transformers": ("from transformers",),
+}
 PETS = {"cat": 60, "dog": 200}
 TRAINS = {"train": "1", "compress": "0", "distill": "1"}
 MOST_EPOCHS = 3
@@ -148,12 +154,15 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
                 if not command.startswith(NOT_RUN):
                     assert command.startswith("pocketbayes "), f"{page.name}: {command}"
                     run_command(command, kept, monkeypatch)
-        elif block.kind == "python" and of_engine(block) and not find_spec("pocketbayes_lite"):
-            left_out = "pocketbayes-lite is not installed: make lite"
+        elif block.kind == "python" and (missing := missing_for(block)):
+            left_out = f"{missing} is not installed"
         elif block.kind == "python":
             code = "\n" * (block.line - 1) + block.text  # so that an error has the page's line
             code = re.sub(r"\bepochs=\d+", lambda said: few_epochs(said[0]), code)
-            exec(compile(code, page, "exec"), namespace)
+            with warnings.catch_warnings():
+                if of_others(block):  # which warn of workers, devices, each other
+                    warnings.simplefilter("ignore")
+                exec(compile(code, page, "exec"), namespace)
         elif found := TITLE.fullmatch(block.kind):
             Path(found[1]).write_text(block.text)
             module = Path(found[1]).stem  # of this page: another's may be loaded under its name
@@ -169,8 +178,14 @@ def test_blocks_run(page, kept, tmp_path, monkeypatch):
         pytest.skip(left_out)
 
 
-def of_engine(block: Block) -> bool:
-    return "pocketbayes_lite" in block.text or 'backend="engine"' in block.text
+def missing_for(block: Block) -> str:
+    """A package that this block needs and that is not there."""
+    needed = [name for name, words in OPTIONAL.items() if any(w in block.text for w in words)]
+    return next((name for name in needed if not find_spec(name)), "")
+
+
+def of_others(block: Block) -> bool:
+    return "import lightning" in block.text or "from transformers" in block.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
