@@ -127,12 +127,8 @@ def fit(
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
     require_choice(device, "device", DEVICES)
-    if resume and out is None:
-        raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
-    _require_validation(val_loader, keep_best, patience)
-    if keep_best and method.averages:
-        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
-    require_logger(logger, out is not None)
+    _require_validation(method, val_loader, keep_best, patience)
+    _require_place(out, resume, logger)
     directory = None if out is None else prepare_directory(out)
     with only_writer(directory if int(os.environ.get("RANK", 0)) == 0 else None):
         fit_one = partial(
@@ -199,8 +195,15 @@ def _require_numbers(epochs: int | None, seed: int, checkpoint_minutes: float) -
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
 
 
+def _require_place(out: object, resume: bool, logger: object) -> None:
+    """An error unless there is a directory for what is read from it, or written."""
+    if resume and out is None:
+        raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
+    require_logger(logger, out is not None)
+
+
 def _require_validation(
-    val_loader: Iterable[Any] | None, keep_best: bool, patience: int | None
+    method: Method, val_loader: Iterable[Any] | None, keep_best: bool, patience: int | None
 ) -> None:
     """An error unless there is validation data for what is asked of it, in every epoch."""
     require_truth(keep_best, "keep_best")
@@ -213,6 +216,8 @@ def _require_validation(
             "keep_best=True chooses the epoch by validation data: pass val_loader=, a part of the "
             "training data that is held back, never the test set"
         )
+    if keep_best and method.averages:
+        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
     if isinstance(val_loader, Iterator):
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
