@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from pocketbayes.compression.chain import Candidate, Chain, Rung, Settings, UnreachableError
+from pocketbayes.compression.candidates import Candidate, Rung, tolerances_of
+from pocketbayes.compression.chain import Chain, Settings, UnreachableError
 from pocketbayes.compression.choosing import (
     Limits,
     best_of,
@@ -20,7 +21,7 @@ from pocketbayes.compression.choosing import (
 )
 from pocketbayes.compression.heads import head_bytes_for, is_affordable, is_too_much, with_head
 from pocketbayes.compression.outcome import Compression, line_of
-from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share, tolerances_of
+from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.layers import (
     Ensemble,
@@ -207,7 +208,7 @@ def _add_candidates(
     def add(rung: Rung) -> Kept:
         """Stores the network at all tolerances; what comes of those that keep it well."""
         made = [before] if rung is begin else []
-        made += [chain.candidate(rung, t) for t in tolerances_of(rung.model) if t not in
+        made += [chain.candidate(rung, t) for t in tolerances_of(rung) if t not in
                  [c.tolerance for c in made]]  # fmt: skip
         found.extend(made)
         for candidate in made:
