@@ -74,11 +74,12 @@ def compress(
 
     The model is pruned by signal-to-noise ratio, at most to a third at a time, and trained on after
     each step. Every network on the way is stored at several tolerances; each file is loaded, and
-    measured on the validation data.
+    measured on the validation data. Weights without stds are rounded to steps that the loss can
+    bear (`rounding.rounded`), so that plain networks become small as well.
     The given model stays as it is.
 
     Args:
-        model: a trained Bayesian model, or an ensemble, which is pruned and not trained.
+        model: a trained model, Bayesian or plain, or an ensemble, which is pruned and not trained.
         train_loader: training data, as `fit` takes it, with its augmentation.
         val_loader: data that was held back, which chooses; never the test set.
         target_bytes: most bytes of the whole file, head included. The least NLL that fits wins.

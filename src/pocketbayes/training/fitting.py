@@ -124,9 +124,7 @@ def fit(
     require_choice(device, "device", DEVICES)
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
-    _require_validation(val_loader, keep_best, patience)
-    if keep_best and method.averages:
-        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
+    _require_validation(method, val_loader, keep_best, patience)
     directory = None if out is None else prepare_directory(out)
     with only_writer(directory if int(os.environ.get("RANK", 0)) == 0 else None):
         fit_one = partial(
@@ -192,7 +190,7 @@ def _require_numbers(epochs: int | None, seed: int, checkpoint_minutes: float) -
 
 
 def _require_validation(
-    val_loader: Iterable[Any] | None, keep_best: bool, patience: int | None
+    method: Method, val_loader: Iterable[Any] | None, keep_best: bool, patience: int | None
 ) -> None:
     """An error unless there is validation data for what is asked of it, in every epoch."""
     require_truth(keep_best, "keep_best")
@@ -200,6 +198,8 @@ def _require_validation(
         require_count(patience, "patience")
         if not keep_best:
             raise PocketBayesError("patience counts epochs since the best one: add keep_best=True")
+    if keep_best and method.averages:
+        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
     if keep_best and val_loader is None:
         raise PocketBayesError(
             "keep_best=True chooses the epoch by validation data: pass val_loader=, a part of the "
