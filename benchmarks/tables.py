@@ -10,6 +10,7 @@ from pathlib import Path
 from pages.headline import front_page, in_short
 from pages.render import page
 from pages.themes import PAGES
+from rank_figure import write_figure as write_ranks
 from size_figure import write_figure
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ BEGIN, END = "<!-- From here on written by benchmarks/tables.py -->", "<!-- to h
 def main() -> None:
     """Writes everything."""
     write_figure()
+    write_ranks()
     for path, words in written().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(words)

@@ -350,7 +350,7 @@ def test_times_are_those_of_the_whole_way(bench, monkeypatch):
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_every_family_trains_on_a_table(family, uci, monkeypatch):
     root, _ = uci
-    words = ["x", "--root", str(root), "--steps", "2", "--tune-steps", "1", "--share-steps", "1"]
+    words = ["x", "--root", str(root), "--steps", "8", "--tune-steps", "1", "--share-steps", "1"]
     monkeypatch.setattr(sys, "argv", [*words, "--hidden", "6", "--members", "2"])
     a = side_by_side_uci.arguments()
     train, test = uci_sets.uci_tables(root, "yacht", 0)

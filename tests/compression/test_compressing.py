@@ -251,7 +251,7 @@ def test_other_kinds_of_models(kind, digits):
     target = round(0.9 * size)
     small = compressed(made, digits, target_bytes=target, epochs=1, one_pass=True)
     assert small.bytes <= target
-    assert small.chosen.density < 1
+    assert small.chosen.density < 1 or small.chosen.tolerance > 0.01
     by = {"plain": pb.Deterministic, "dropout": pb.MCDropout, "spike-and-slab": pb.MeanField}
     assert kind == "ensemble" or type(tuning_of(made)) is by[kind]
 

@@ -126,6 +126,37 @@ def test_parameters_that_a_pattern_names_are_bayesian(tmp_path):
     assert prediction.epistemic.max() > 0
 
 
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [(nn.BatchNorm2d(4), (6, 4, 3, 3)), (nn.GroupNorm(2, 4), (6, 4, 3, 3)),
+     (nn.LayerNorm(4), (6, 4)), (nn.RMSNorm(4), (6, 4))],
+)  # fmt: skip
+def test_scales_of_norms_are_bayesian_where_a_pattern_names_them(norm, shape, tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    net = nn.Sequential(norm, nn.Flatten(), nn.Linear(x[0].numel(), 3))
+    expected, plain = net.eval()(x), copy.deepcopy(net)
+    model = pb.bayesianize_(net, include=["0.weight"], std_init=0.3, estimator="weight")
+    assert [(name, tuple(q.shape)) for name, q in pb.named_posteriors(model)] == [
+        ("0.weight", (4,))
+    ]
+    model.eval()
+    with torch.no_grad():
+        draws = torch.stack([model(x) for _ in range(2000)])
+        assert not torch.equal(draws[0], draws[1])
+        # The output is linear in the scales: 5.5 standard errors, 108 or fewer numbers.
+        error = (draws.mean(0) - expected).abs() / draws.std(0).clamp_min(1e-6)
+    assert float(error.max()) < 5.5 / 2000**0.5
+    model(x).sum().backward()
+    ((_, q),) = pb.named_posteriors(model)
+    assert q.mean.grad.abs().sum() > 0
+    assert q.log_std.grad.abs().sum() > 0
+    pb.save(model, tmp_path / "m.pocket", exact_state=True, lossless=True)
+    back = pb.load(tmp_path / "m.pocket", plain)
+    torch.testing.assert_close(pb.predict(back, x, estimator="mean").probs,
+                               pb.predict(model, x, estimator="mean").probs)  # fmt: skip
+
+
 def test_a_pattern_of_modules_takes_no_bare_parameters():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

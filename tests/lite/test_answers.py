@@ -276,3 +276,19 @@ def test_a_confidence_is_at_most_one_and_what_is_sure_needs_no_words(lite, tmp_p
     found = dataclasses.replace(found, probs=rounded)
     assert found.confidence.tolist() == [1.0, 0.5]
     assert [bool(words) for words in found.why_unsure()] == [False, True]
+
+
+@pytest.mark.parametrize("density", [None, 0.3])
+def test_points_stored_in_steps(lite, tmp_path, density):
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 3))
+    model, x = pb.bayesianize_(plain), torch.randn(6, 12)
+    loader = [(x, torch.arange(6) % 3)]
+    model = pb.fit(model, loader, pb.Deterministic(), epochs=1, progress=False).model
+    model = model if density is None else pb.prune_(model, density, by="magnitude")
+    for _, q in pb.named_posteriors(model):
+        q.mean.data.copy_((q.mean.data * 32).round() / 32)
+    size = pb.save(model, tmp_path / "m.pocket", exact_state=True, example=x[:1])
+    assert "steps" in {s.coding for s in size.sections if s.name.endswith("point/mean")}
+    found = lite.load(tmp_path / "m.pocket").predict(x.numpy(), "mean")
+    close(found.probs, pb.predict(model, x, estimator="mean").probs)

@@ -16,6 +16,7 @@ from pocketbayes.codec.arrays import Spec, as_floats, flat, spec_of
 from pocketbayes.codec.codings import CODINGS
 from pocketbayes.codec.float_codings import multiples_of_step
 from pocketbayes.codec.jobs import Array, Arrays, Job, Steps, counts
+from pocketbayes.codec.multiples import common_step
 from pocketbayes.codec.steps import (
     TOLERANCE,
     Doubles,
@@ -42,6 +43,7 @@ _NATS: dict[str, Callable[[Doubles], Doubles]] = {
     "log_odds": log_odds_nats,
 }
 _PLACES = ("index", "outlier", "blend")
+_POINTS = ("point", "sparse_point")
 WITH_STEP = ("steps", "relative")
 _SLOW = {"planes": 0.45, "half planes": 0.45, "integers": 0.1}  # of the raw bytes is good enough
 
@@ -60,7 +62,11 @@ def options_behind(sections: Mapping[str, float | None]) -> Options | None:
     Steps are rounded down, so all tolerances between two bounds give the same ones: of the lower
     bounds the largest lies in between for all sections. Log-stds keep a step that they have.
     """
-    told = {name: step for name, step in sections.items() if _role(name) in _LEAST_TOLERANCE}
+    told = {
+        name: step
+        for name, step in sections.items()
+        if _role(name) in _LEAST_TOLERANCE and not _is_of_points(name)
+    }
     if not told:
         return None
     least = [_LEAST_TOLERANCE[_role(n)](step) for n, step in told.items() if step is not None]
@@ -100,6 +106,10 @@ def _role(section: str) -> str:
     return section.split("/")[1]
 
 
+def _is_of_points(section: str) -> bool:
+    return section.startswith(tuple(f"{family}/" for family in _POINTS))
+
+
 def partner(section: str) -> str | None:
     """The section with the logs of the stds that these means go with."""
     family, _, rest = section.partition("/")
@@ -113,17 +123,18 @@ def candidates(section: str, spec: Spec, options: Options) -> tuple[str, ...]:
     if not spec.is_float:
         return ("rising", "integers") if role in _PLACES else ("exceptions", "integers", "planes")
     short = spec.item_bytes < 4  # what rounding such a number costs is not ours to bound
+    rounded = ("steps",) if role == "mean" and family in _POINTS and not short else ()
     if options.lossless or short or _is_exact(family, role, options):
-        return ("planes",)
-    if family in ("state", "table", "point", "sparse_point") or role == "blend_share":
-        return ("half", "half planes", "planes")
+        return (*rounded, "planes")
+    if family in ("state", "table", *_POINTS) or role == "blend_share":
+        return (*rounded, "half", "half planes", "planes")
     if role in _LEAST_TOLERANCE:
         return ("relative" if role in _PARTNER else "steps", "planes")
     return ("planes",)
 
 
 def _is_exact(family: str, role: str, options: Options) -> bool:
-    deterministic = family in ("state", "point", "sparse_point")
+    deterministic = family in ("state", *_POINTS)
     return (deterministic and options.exact_state) or role in ("prior_std", "spike_std")
 
 
@@ -140,7 +151,7 @@ class Packer:
         specs, arrays = [spec_of(t) for t in tensors], [flat(t) for t in tensors]
         options = self._options._replace(lossless=self._options.lossless or is_exact)
         possible = candidates(name, specs[0], options)
-        step = self._step(_role(name), specs, arrays) if set(possible) & set(WITH_STEP) else None
+        step = self._step(name, specs, arrays) if set(possible) & set(WITH_STEP) else None
         job = Job(specs, step, self._log_stds(name, specs), _NATS.get(_role(name)))
         found = self._smallest(name, possible, arrays, job)
         if found.coding == "steps":
@@ -149,11 +160,13 @@ class Packer:
             self._labels += sum(counts(job))
         return found._replace(nats=self._nats(name, found, arrays))
 
-    def _step(self, role: str, specs: list[Spec], arrays: Arrays) -> float:
-        """The step of a section that may be coded in steps."""
-        if role in _LOG_STDS:
+    def _step(self, name: str, specs: list[Spec], arrays: Arrays) -> float | None:
+        """The step of a section that may be coded in steps; None: points that nobody rounded."""
+        role, is_of_points = _role(name), _is_of_points(name)
+        if is_of_points or role in _LOG_STDS:
             values = [as_floats(array, spec) for array, spec in zip(arrays, specs, strict=True)]
-            return log_std_step(values, self._options.tolerance)
+            tolerance = self._options.tolerance
+            return common_step(values) if is_of_points else log_std_step(values, tolerance)
         return (log_odds_step if role == "log_odds" else mean_step)(self._options.tolerance)
 
     def _nats(self, name: str, found: Section, arrays: Arrays) -> float:
@@ -187,6 +200,8 @@ class Packer:
 
     def _tried(self, name: str, coding: str, arrays: Arrays, job: Job) -> Coded | None:
         if coding.startswith("half") and not _keeps(name, arrays, self._options.tolerance):
+            return None
+        if coding == "steps" and job.step is None:
             return None
         return CODINGS[coding].encode(arrays, job)
 

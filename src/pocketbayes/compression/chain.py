@@ -3,17 +3,19 @@
 import copy
 import math
 import time
-from collections.abc import Iterable, Sized
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketbayes.codec import as_stored
-from pocketbayes.compression.choosing import Quality, best_fitting, searched
+from pocketbayes.compression.candidates import Candidate, Rung
+from pocketbayes.compression.choosing import best_fitting, searched
 from pocketbayes.compression.counting import multiplications
+from pocketbayes.compression.rounding import rounded, sensitivities
 from pocketbayes.compression.traits import (
     COARSE,
     FINE,
@@ -24,9 +26,17 @@ from pocketbayes.compression.traits import (
     tuning_of,
 )
 from pocketbayes.errors import PocketBayesError, ProgramError
-from pocketbayes.layers import Ensemble, Inputs, describe, first_parameter, moved, named_posteriors
+from pocketbayes.layers import (
+    Ensemble,
+    Inputs,
+    describe,
+    first_parameter,
+    moved,
+    named_posteriors,
+    parts_of,
+)
 from pocketbayes.methods import Method, Sharing
-from pocketbayes.prediction import Record, evaluate, predict
+from pocketbayes.prediction import Record, evaluate, float_dtype, predict, unpack
 from pocketbayes.training import fit, refresh_noise_, refresh_norms_, with_teacher
 
 _LEAST_DENSITY = 1e-4
@@ -34,6 +44,7 @@ _COARSEST_SHARING, _FINEST_SHARING = -math.log(1e6), -math.log(1e-5)
 _EPOCHS, _LEAST_STEPS, _PART = 40, 500, 4  # of a training of unknown length; a quarter is enough
 _SPARE = 0.98
 _SECONDS = 0.2  # for the time of a pass
+_EXAMPLES = 256  # that say how much the loss depends on each tensor
 _MOST_BYTES, _MOST_SHARE = 2048, 0.01  # of a file, that the program of its network may take
 
 
@@ -61,57 +72,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A network on the way, the words for what was done to it, and what a pass costs."""
-
-    model: nn.Module
-    density: float
-    words: tuple[str, ...] = ()
-    epochs: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    entries: int | None = None  # of its codebook, at most
-    multiplications: int | None = None
-    milliseconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A file: what was done, its bytes and cost, and what comes out of it.
-
-    Attributes:
-        what: in words.
-        bytes: of the file.
-        record: on the validation data, by the file.
-        density: share of the weights that are there.
-        tolerance: nats a weight by which storing may change it.
-        multiplications: of a pass over one example, zeros left out.
-        milliseconds: of a pass of the mean network over one example: by the engine where it is
-            installed and knows the network, else by torch.
-    """
-
-    what: str
-    bytes: int
-    record: Record
-    density: float
-    tolerance: float
-    multiplications: int | None
-    milliseconds: float | None
-    path: Path = field(repr=False)
-    rung: Rung = field(repr=False)
-    reserve: int = 0  # bytes that a head will take
-
-    def model(self) -> nn.Module:
-        """What the file holds, on the CPU."""
-        return as_stored(self.rung.model, tolerance=self.tolerance)[0]
-
-    def quality(self) -> Quality:
-        """By what it is compared with others."""
-        r, of_values = self.record, self.record.accuracy is None
-        score = -(r.rmse or 0.0) if r.accuracy is None else r.accuracy
-        return Quality(self.bytes + self.reserve, self.multiplications, r.nll, score, of_values)
-
-
-@dataclass(frozen=True)
 class Chain:
     """A model, its data, and a folder for files; `head_bytes` are left in each for a head.
 
@@ -133,10 +93,25 @@ class Chain:
         return self.costed(Rung(copy.deepcopy(self.model), density_of(self.model)))
 
     def costed(self, rung: Rung) -> Rung:
-        """The same with what a pass costs."""
+        """The same with what a pass costs, and how finely points are to be stored."""
         example = self._example_for(rung.model)
-        cost = multiplications(rung.model, example).sparse
-        return replace(rung, multiplications=cost, milliseconds=_seconds(rung, example) * 1e3)
+        return replace(
+            rung, multiplications=multiplications(rung.model, example).sparse,
+            milliseconds=_seconds(rung, example) * 1e3,
+            sensitivity=sensitivities(rung.model, self.settings.likelihood, self._few_pairs()),
+        )  # fmt: skip
+
+    def _few_pairs(self) -> Iterator[tuple[Inputs, Tensor]]:
+        """Inputs and targets of some validation examples, where the model is."""
+        device, left = first_parameter(self.model).device, _EXAMPLES
+        for batch in self.validation:
+            x, y = unpack(batch, "val_loader", float_dtype(self.model))
+            if left < len(y):
+                x, y = next(parts_of(x, left)), y[:left]
+            yield moved(x, device), y
+            left -= len(y)
+            if not left:
+                return
 
     def _example_for(self, model: nn.Module) -> Inputs:
         """Where the model is: training may have moved it."""
@@ -145,8 +120,10 @@ class Chain:
     def candidate(self, rung: Rung, tolerance: float) -> Candidate:
         """The network as its file of this tolerance gives it back."""
         path = self.folder / f"{len(list(self.folder.iterdir()))}.pocket"
-        model, size = self.stored(rung.model, tolerance, path)
-        words = rung.words + ((f"stored to {tolerance:g} nats",) if is_random(model) else ())
+        model = rounded(rung.model, rung.sensitivity, tolerance)
+        model, size = self.stored(model, tolerance, path)
+        is_coarse = is_random(model) or rung.sensitivity
+        words = rung.words + ((f"stored to {tolerance:g} nats",) if is_coarse else ())
         return Candidate(
             ", ".join(words) or "as it is", size, self.measured(model), rung.density, tolerance,
             rung.multiplications, rung.milliseconds, path, rung, self.head_bytes,
@@ -189,10 +166,11 @@ class Chain:
         """
 
         def size_at(density: float) -> int:
-            return self.size_of(pruned(rung.model, density), COARSE)
+            sparse = pruned(rung.model, density)
+            return self.size_of(rounded(sparse, rung.sensitivity, COARSE), COARSE)
 
         least = min(_LEAST_DENSITY, rung.density)
-        slope = self.size_of(rung.model, COARSE) / rung.density
+        slope = size_at(rung.density) / rung.density
         aim = round(_SPARE * target)  # training moves the bytes a little
         found = searched(size_at, aim, rung.density / 2, slope, (least, rung.density))
         best = best_fitting(found, aim) or best_fitting(found, target)

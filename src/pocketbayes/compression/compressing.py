@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from pocketbayes.compression.chain import Candidate, Chain, Rung, Settings, UnreachableError
+from pocketbayes.compression.candidates import Candidate, Rung, tolerances_of
+from pocketbayes.compression.chain import Chain, Settings, UnreachableError
 from pocketbayes.compression.choosing import (
     Limits,
     best_of,
@@ -20,7 +21,7 @@ from pocketbayes.compression.choosing import (
 )
 from pocketbayes.compression.heads import head_bytes_for, is_affordable, is_too_much, with_head
 from pocketbayes.compression.outcome import Compression, line_of
-from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share, tolerances_of
+from pocketbayes.compression.traits import COARSE, TOLERANCES, can_share
 from pocketbayes.errors import PocketBayesError, require_count
 from pocketbayes.layers import (
     Ensemble,
@@ -73,11 +74,12 @@ def compress(
 
     The model is pruned by signal-to-noise ratio, at most to a third at a time, and trained on after
     each step. Every network on the way is stored at several tolerances; each file is loaded, and
-    measured on the validation data.
+    measured on the validation data. Weights without stds are rounded to steps that the loss can
+    bear (`rounding.rounded`), so that plain networks become small as well.
     The given model stays as it is.
 
     Args:
-        model: a trained Bayesian model, or an ensemble, which is pruned and not trained.
+        model: a trained model, Bayesian or plain, or an ensemble, which is pruned and not trained.
         train_loader: training data, as `fit` takes it, with its augmentation.
         val_loader: data that was held back, which chooses; never the test set.
         target_bytes: most bytes of the whole file, head included. The least NLL that fits wins.
@@ -207,7 +209,7 @@ def _add_candidates(
     def add(rung: Rung) -> Kept:
         """Stores the network at all tolerances; what comes of those that keep it well."""
         made = [before] if rung is begin else []
-        made += [chain.candidate(rung, t) for t in tolerances_of(rung.model) if t not in
+        made += [chain.candidate(rung, t) for t in tolerances_of(rung) if t not in
                  [c.tolerance for c in made]]  # fmt: skip
         found.extend(made)
         for candidate in made:

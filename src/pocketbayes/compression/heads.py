@@ -4,7 +4,8 @@ import copy
 import warnings
 from dataclasses import replace
 
-from pocketbayes.compression.chain import Candidate, Chain
+from pocketbayes.compression.candidates import Candidate
+from pocketbayes.compression.chain import Chain
 from pocketbayes.compression.choosing import Limits, is_within
 from pocketbayes.compression.traits import COARSE, FINE
 from pocketbayes.distillation import distill_

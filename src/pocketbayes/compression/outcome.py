@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from pocketbayes.codec import write_atomically
-from pocketbayes.compression.chain import Candidate
+from pocketbayes.compression.candidates import Candidate
 
 _COLUMNS = ("bytes", "multiplications", "ms", "NLL", "score", "what was done")
 

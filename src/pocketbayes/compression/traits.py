@@ -56,10 +56,10 @@ def density_of(model: nn.Module) -> float:
     return sum(q.num_active for q in found) / max(1, sum(q.shape.numel() for q in found))
 
 
-def tolerances_of(model: nn.Module) -> tuple[float, ...]:
-    """To what its files may be stored: without stds of their own they are the same at all."""
+def has_stds(model: nn.Module) -> bool:
+    """Whether some weights have stds of their own, so that files differ by the tolerance."""
     own = (Gaussian, Sparse, SpikeSlab)
-    return TOLERANCES if any(isinstance(q, own) for _, q in named_posteriors(model)) else (FINE,)
+    return any(isinstance(q, own) for _, q in named_posteriors(model))
 
 
 def pruned(

@@ -66,9 +66,10 @@ def bayesianize_(
             several of them. A module that matches brings everything inside it, frozen or not. A
             pattern that names a parameter of your own module, but not that module, such as
             "*.experts.w1", makes it Bayesian, too: ["*", "*.experts.w1"] converts all and that.
+            So do patterns that name scales of norms, such as "*.norm1.weight".
         exclude: leave these alone; given in the same ways.
-        bias: make biases, and the shifts of norms, Bayesian as well. Scales of norms never are:
-            a prior around zero would switch their channels off.
+        bias: make biases, and the shifts of norms, Bayesian as well. Scales of norms are not, as a
+            prior around zero pulls at their channels; only patterns that name them convert them.
 
     Raises:
         ConversionError: the network is already Bayesian, has a parameter this cannot handle,

@@ -206,8 +206,9 @@ def _require_real(name: str, parameter: nn.Parameter, hint: str) -> None:
 
 
 def _bare_places_in(name: str, module: nn.Module, wanted: Container[int]) -> list[Place]:
-    """Parameters of a user's own module, which its forward, or whoever reads them, draws."""
-    if kind_of(module) is not None or library_type(module) is not None:
+    """Parameters of a user's own module, which its forward draws; and scales of norms."""
+    is_own = kind_of(module) is None and library_type(module) is None
+    if not is_own and not isinstance(module, NORMS):
         return []
     own = {n: p for n, p in module._parameters.items() if p is not None and id(p) in wanted}
     for parameter_name, parameter in own.items():

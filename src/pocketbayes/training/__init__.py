@@ -3,6 +3,7 @@
 from pocketbayes.training.batch_norm import refresh_norms_
 from pocketbayes.training.checkpoints import checkpoints_in, write_history
 from pocketbayes.training.composition import FitResult
+from pocketbayes.training.curvature import curvatures
 from pocketbayes.training.defaults import suitable_batch_size
 from pocketbayes.training.environment import DEVICES, PRECISIONS
 from pocketbayes.training.fitting import fit
@@ -26,6 +27,7 @@ __all__ = [
     "Hosted",
     "TrainingFlops",
     "checkpoints_in",
+    "curvatures",
     "fit",
     "hosted_method",
     "is_stream",

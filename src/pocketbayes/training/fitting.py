@@ -211,13 +211,13 @@ def _require_validation(
         require_count(patience, "patience")
         if not keep_best:
             raise PocketBayesError("patience counts epochs since the best one: add keep_best=True")
+    if keep_best and method.averages:
+        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
     if keep_best and val_loader is None:
         raise PocketBayesError(
             "keep_best=True chooses the epoch by validation data: pass val_loader=, a part of the "
             "training data that is held back, never the test set"
         )
-    if keep_best and method.averages:
-        raise PocketBayesError(f"{type(method).__name__} averages epochs: leave out keep_best")
     if isinstance(val_loader, Iterator):
         raise DataError(
             "val_loader is an iterator, spent after one epoch: pass a DataLoader or a list"
