@@ -21,6 +21,10 @@ ANY: Bounds = (-MOST, MOST)
 _DIRECT, _LEADING = 4, 3  # bits
 _MOST = (1 << _DIRECT) + ((52 - _DIRECT) << _LEADING)
 _PIECE = 1 << 16
+_KINDS = tuple(
+    (np.dtype(kind), np.dtype(kind).itemsize, int(np.iinfo(kind).max))
+    for kind in (np.int8, np.int16, np.int32)
+)
 
 
 def pieces(count: int, times: int = 1) -> Iterator[slice]:
@@ -36,9 +40,11 @@ def largest(values: Integers) -> int:
 
 def narrow(values: Integers) -> Integers:
     """The same integers in as little memory as will do."""
+    if values.itemsize == 1:
+        return values
     most = largest(values)
-    for kind in (np.int8, np.int16, np.int32):
-        if values.itemsize > np.dtype(kind).itemsize and most <= np.iinfo(kind).max:
+    for kind, size, bound in _KINDS:
+        if most <= bound and values.itemsize > size:
             return values.astype(kind)
     return values
 
