@@ -43,6 +43,7 @@ _PIECE = 1 << 16  # symbols that are coded at a time
 
 
 Counts = tuple[Integers, Integers]  # distinct values, rising, and how often each occurs
+_ZERO = np.zeros(1, np.int64)
 NOTHING: Counts = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -223,7 +224,7 @@ class Reader:
         literals = self._literals[self._at : self._at + len(new)]
         if len(literals) < len(new):
             raise FormatError("its coded numbers lack literals")
-        values = known.take(ids, mode="clip") if len(known) else np.zeros(len(ids), np.int64)
+        values = np.concatenate([known, _ZERO])[ids]
         values[new] = literals
         self._at += len(new)
         self._statistics.learn(values)
@@ -272,13 +273,15 @@ def counted(values: Run) -> Counts:
     if isinstance(values, Lazy):
         values.counts = values.counts or reduce(_together, map(counted, values.rows()), NOTHING)
         return values.counts
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if len(values) == 0:
+        return NOTHING
+    low, high = int(values.min()), int(values.max())
     if high - low > _WIDEST:
         return np.unique(values, return_counts=True)
-    times = np.zeros(high - low + 1, np.int64)
-    for piece in pieces(len(values)):
-        times += np.bincount(np.subtract(values[piece], low, dtype=np.int64), minlength=len(times))
-    there = np.flatnonzero(times)
+    rows = (np.subtract(values[at], low, dtype=np.int64) for at in pieces(len(values)))
+    counts = (np.bincount(row, minlength=high - low + 1) for row in rows)
+    times = sum(counts, np.zeros(high - low + 1, np.int64))
+    there = times.nonzero()[0]
     return there + low, times[there]
 
 
