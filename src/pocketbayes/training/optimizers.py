@@ -1,14 +1,33 @@
 """Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
 
+from inspect import unwrap
+from typing import Any
+
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import named_posteriors, noise_parameters
 from pocketbayes.methods import Method
 
+_MARKED = ("state_dict", "load_state_dict", "zero_grad", "add_param_group")
 
-def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimizer]:
+
+def _unmarked(kind: type[Optimizer]) -> type[Any]:
+    """The same optimiser without torch's marks for its compiler.
+
+    They import it, in 3 to 10 seconds, when the first optimiser is made; none here is compiled.
+    """
+    methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in _MARKED}
+    methods["step"] = torch.no_grad()(unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods)
+
+
+Adam, AdamW, SGD = map(_unmarked, (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD))
+
+
+def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
     """One optimiser for means and deterministic parameters, one for everything on a log scale."""
     scales: dict[int, torch.Tensor] = {
         id(p): p for _, q in named_posteriors(model) for p in q.std_parameters()
@@ -29,19 +48,17 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
         {"params": [p for p in noises.values() if p.requires_grad], "peak_lr": method.noise_rate},
     ]
     groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
-    made: list[torch.optim.Optimizer] = []
+    made: list[Optimizer] = []
     fused = not any(p.is_complex() for p in model.parameters())  # for which torch has no kernels
     if groups and method.optimizer == "adamw":
-        made.append(torch.optim.AdamW(groups, lr=method.peak_lr, fused=fused))
+        made.append(AdamW(groups, lr=method.peak_lr, fused=fused))
     elif groups:
         momentum = method.momentum
         made.append(
-            torch.optim.SGD(
-                groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused
-            )
+            SGD(groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
         )
     if on_log_scale:
-        made.append(torch.optim.Adam(on_log_scale, lr=method.std_lr, fused=True))
+        made.append(Adam(on_log_scale, lr=method.std_lr, fused=True))
     if not made:
         raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
     return made
