@@ -65,7 +65,8 @@ def tokens_of(values: Integers) -> Tokens:
     if largest(values) >= _TABLED:
         return _split(values)
     place = np.add(values, _TABLED, dtype=np.intp)
-    return Tokens(*(column.take(place) for column in _small_tokens()))
+    token, width, extra = _small_tokens()
+    return Tokens(token.take(place), width.take(place), extra.take(place))
 
 
 def _split(values: Integers) -> Tokens:

@@ -211,6 +211,7 @@ def _trained(
         checkpoint_minutes=options.checkpoint_minutes,
         keep_best=options.keep_best,
         patience=options.patience,
+        accumulate=options.accumulate,
     )
 
 

@@ -1,5 +1,6 @@
 """Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
 
+from collections.abc import Sequence
 from inspect import unwrap
 from typing import Any
 
@@ -62,3 +63,15 @@ def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
     if not made:
         raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
     return made
+
+
+def step_(optimizers: Sequence[Optimizer], lr_scale: float, clip_norm: float | None) -> None:
+    """One step of all, with gradients of the first's parameters clipped; then there are none."""
+    if clip_norm is not None:
+        means = [p for group in optimizers[0].param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(means, clip_norm)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * lr_scale
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)

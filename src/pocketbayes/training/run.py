@@ -2,7 +2,9 @@
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ from pocketbayes.layers import Inputs, explained_failure, num_dims, update_descr
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StartContext, StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
-from pocketbayes.prediction import evaluate, float_dtype
-from pocketbayes.training.batches import Batches
-from pocketbayes.training.best import compare_epoch, has_waited
+from pocketbayes.prediction import float_dtype
+from pocketbayes.training.batches import Batch, Batches, in_groups, shares_of
+from pocketbayes.training.best import compare_epoch, has_waited, validated
 from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
 from pocketbayes.training.checkpoints import naming, write_history
 from pocketbayes.training.composition import FitResult
@@ -24,13 +26,13 @@ from pocketbayes.training.diagnosis import LossWatch
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import compiled_loss, peak_memory
 from pocketbayes.training.finishing import finish_, settle_noise_
-from pocketbayes.training.gradients import dense_gradients
+from pocketbayes.training.gradients import dense_gradients, weighted_mean
 from pocketbayes.training.guarding import (
     last_good,
     require_finite_losses,
     require_finite_parameters,
 )
-from pocketbayes.training.optimizers import make_optimizers
+from pocketbayes.training.optimizers import make_optimizers, step_
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.progress import TrainingBar
 from pocketbayes.training.run_state import RunState, load_state, save_state
@@ -66,7 +68,8 @@ class Run:
                 "not compiled: this method changes the sizes of tensors as it goes, and each "
                 "change would be compiled anew",
             )
-        self.replays_graphs = self.compile is True and one_gpu
+        # A replayed graph would write over the gradients of the batches before.
+        self.replays_graphs = self.compile is True and one_gpu and settings.accumulate == 1
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
         self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
@@ -137,9 +140,11 @@ class Run:
     ) -> None:
         started, seen = time.monotonic(), 0
         batches = self.batches.epoch(self.at.epoch, skip=self.at.batch)
-        for number, x, y in fetched_together(self.fabric, batches, asked, stop):
-            self._step(number, x, y)
-            self.at.batch, seen = number + 1, seen + len(y)
+        fetched = fetched_together(self.fabric, batches, asked, stop)
+        for group in in_groups(fetched, self.settings.accumulate):
+            self._step(group)
+            number = group[-1][0]
+            self.at.batch, seen = number + 1, seen + sum(len(y) for _, _, y in group)
             self.at.seconds = time.monotonic() - begin
             if bar.is_due():
                 row = self._averages(seen / (time.monotonic() - started))
@@ -156,30 +161,35 @@ class Run:
         if stop:
             self._stop(stop)
 
-    def _step(self, number: int, x: Inputs, y: Tensor) -> None:
-        """One optimiser step on one batch."""
+    def _step(self, group: Sequence[Batch]) -> None:
+        """One optimiser step on some batches: the mean of their losses, by example."""
         method, size = self.settings.method, self.settings.dataset_size
+        number, _, y = group[0]
         progress = self._progress(number, len(y))
         self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
         self.at.lr_scale = method.lr_share(progress)
         weight = torch.full((), self.at.beta / size, device=y.device)
-        if self.replays_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        loss, numbers = self._loss(x, y, weight)
-        self.fabric.backward(loss)
-        if method.clip_norm is not None:
-            means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
-            nn.utils.clip_grad_norm_(means, method.clip_norm)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * self.at.lr_scale
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        self.at.add(numbers, len(y))
-        self.targets.add(self.at.epoch, y)
-        if follows_doubt(method):
-            self.at.add_labels(y)
-        self._let_method_act(progress, x, y)
+        shares = shares_of(group)
+        for (number, x, y), share in zip(group, shares, strict=True):
+            if self.replays_graphs:
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+            with self._gradients_kept_apart(number < group[-1][0]):
+                loss, numbers = self._loss(x, y, weight)
+                self.fabric.backward(loss if share == 1 else share * loss)
+            self.at.add(numbers, len(y))
+        step_(self.optimizers, self.at.lr_scale, method.clip_norm)
+        self.at.step += 1
+        for _, _, y in group:
+            self.targets.add(self.at.epoch, y)
+            if follows_doubt(method):
+                self.at.add_labels(y)
+        self._let_method_act(progress, group)
+
+    def _gradients_kept_apart(self, whether: bool) -> AbstractContextManager[object]:
+        """Inside, processes do not add up their gradients: they do so in a step's last batch."""
+        if whether and self.fabric.world_size > 1:
+            return self.fabric.no_backward_sync(self.step_module)  # type: ignore[no-any-return]
+        return nullcontext()
 
     def _loss(self, x: Inputs, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and its parts; what is wrong with them here ends every process."""
@@ -189,21 +199,21 @@ class Run:
                 loss, numbers = self.step_module(x, y, weight)
             if self.at.step == 0:
                 update_description(self.model, input_dims=num_dims(x))
-            self.at.step += 1
-            self.watch.add(self.at.step, loss, x, y)
+            self.watch.add(self.at.step + 1, loss, x, y)
             self._check(everything=False)
         except Exception as error:
             fault = error
         raise_together(self.fabric, fault)
         return loss, numbers
 
-    def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
+    def _let_method_act(self, progress: float, group: Sequence[Batch]) -> None:
         if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
             move_priors_(self.model)
 
         def gradients(estimator: str | None = None) -> dict[str, Tensor]:
             with self.fabric.autocast():
-                return dense_gradients(self.objective, x, y, estimator)
+                found = [dense_gradients(self.objective, x, y, estimator) for _, x, y in group]
+            return weighted_mean(found, shares_of(group))
 
         at, size = self.at, self.settings.dataset_size
         numbers = at.memory, size, at.beta
@@ -218,7 +228,8 @@ class Run:
         if per_epoch is None:
             share = number * batch_size * self.fabric.world_size / self.settings.dataset_size
         else:
-            share = number / per_epoch
+            together = self.settings.accumulate
+            share = number // together / ceil(per_epoch / together)
         return min(1.0, (self.at.epoch + min(1.0, float(share))) / self.settings.epochs)
 
     def _batches_per_epoch(self) -> int | None:
@@ -250,7 +261,7 @@ class Run:
         if follows_doubt(self.settings.method):
             row["doubt"] = self.at.doubt
             self.at.follow_doubt(row, self.settings.dataset_size)
-        row |= self._validation()
+        row |= validated(self.fabric, self.model, self.val_loader, self.settings.seed)
         if self.settings.keep_best and self.settings.compares(self.at.epoch):
             compare_epoch(self.at, self.model, row.get("val_nll"))
             row["best_epoch"] = self.at.best_epoch
@@ -259,20 +270,6 @@ class Run:
         self.at.epoch, self.at.batch = self.at.epoch + 1, 0
         self._write_history()
         return row
-
-    def _validation(self) -> dict[str, float]:
-        """What the first process measures; an error of it is everyone's."""
-        found, fault = dict[str, Any](), None
-        if self.val_loader is not None and self.fabric.is_global_zero:
-            generator = torch.Generator().manual_seed(self.settings.seed)
-            try:
-                record = evaluate(self.model, self.val_loader, num_samples=10, generator=generator)
-                found = record.to_dict()
-            except Exception as error:
-                fault = error
-        if self.val_loader is not None:
-            raise_together(self.fabric, fault)
-        return {f"val_{k}": v for k, v in found.items() if isinstance(v, float)}
 
     def _write_history(self) -> None:
         if self.directory is not None and self.fabric.is_global_zero:
