@@ -18,7 +18,7 @@ from pocketbayes.layers.bayesian import set_estimator
 RANK = int(os.environ.get("RANK", 0))
 
 
-def plain(folder: Path, batch: int, estimator: str) -> dict:
+def plain(folder: Path, batch: int, estimator: str, accumulate: int = 1) -> dict:
     """A run in double precision, with its noise noted."""
     x = torch.randn(96, 5, generator=torch.Generator().manual_seed(0))
     y = x[:, :3].argmax(1)
@@ -29,10 +29,20 @@ def plain(folder: Path, batch: int, estimator: str) -> dict:
     method = pb.MeanField(optimizer="sgd", lr=0.1, beta=0.1)
     noise = []
     model[0].register_forward_hook(lambda m, i, o: noise.append(o.detach().sum().item()))
-    out = folder / f"plain-{estimator}"
-    result = pb.fit(model, loader, method, epochs=4, progress=False, out=out, device="cpu")
+    out = folder / f"plain-{estimator}-{accumulate}"
+    options = {"out": out, "accumulate": accumulate, "progress": False, "device": "cpu"}
+    result = pb.fit(model, loader, method, epochs=4, **options)
     parameters = [p.detach() for p in model.parameters()]
     return {"history": result.history, "noise": noise, "parameters": parameters}
+
+
+def accumulated(folder: Path) -> dict:
+    """The same of two batches a step, and how often all gradients were sent."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        found = plain(folder, 4, "mean", accumulate=2)
+    count = sum(p.numel() for p in found["parameters"])
+    shapes = [e.input_shapes for e in seen.events() if e.name == "gloo:all_reduce"]
+    return found | {"reductions": sum(shape[0] == [count] for shape in shapes if shape)}
 
 
 def wide(*norm: nn.Module) -> tuple[nn.Module, DataLoader]:
@@ -250,6 +260,7 @@ TRAIN = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--bat
 JOBS = {
     "mean": (plain, 8, "mean"),
     "lrt": (plain, 8, "lrt"),
+    "accumulated": (accumulated,),
     "global": (sparse, 0.3, "global"),
     "sent-0.1": (sent, 0.1),
     "sent-1.0": (sent, 1.0),

@@ -22,7 +22,7 @@ from pocketbayes.posteriors import (
     SpikeSlab,
 )
 from pocketbayes.posteriors.conversions import as_log_uniform, as_point
-from pocketbayes.posteriors.gaussian import GaussianKL, SquareOfExp
+from pocketbayes.posteriors.gaussian import GaussianKL, Reparameterised, SquareOfExp
 from pocketbayes.posteriors.parts import Blends, Outliers
 
 
@@ -200,8 +200,11 @@ def test_gradients_are_exact():
     mean, log_std = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     prior = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda *a: GaussianKL.apply(*a)[0], (mean, log_std, prior), check_batched_grad=True
+        GaussianKL.apply, (mean, log_std, prior), check_batched_grad=True
     )
+    noise = torch.randn(4, 3, dtype=torch.float64)
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(Reparameterised.apply, (mean, log_std, noise), check_batched_grad=True)
     assert torch.autograd.gradcheck(SquareOfExp.apply, (log_std,), check_batched_grad=True)
 
 

@@ -30,13 +30,13 @@ def both(folder):
     return lambda name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)]
 
 
-@pytest.mark.parametrize("estimator", ["mean", "lrt"])
-def test_two_processes_do_as_one(both, tmp_path, estimator):
-    two = both(estimator)
+@pytest.mark.parametrize("name", ["mean", "accumulated", "lrt"])
+def test_two_processes_do_as_one(both, tmp_path, name):
+    two = both(name)
     for a, b in zip(two[0]["parameters"], two[1]["parameters"], strict=True):
         assert torch.equal(a, b)
-    if estimator == "mean":  # noise switched off
-        one = two_processes.plain(tmp_path, 16, estimator)
+    if name != "lrt":  # noise switched off
+        one = two_processes.plain(tmp_path, 16, "mean")
         for got, want in zip(two[0]["history"], one["history"], strict=True):
             for key in ("loss", "nll", "kl", "accuracy"):
                 assert got[key] == pytest.approx(want[key], rel=1e-9)
@@ -45,6 +45,12 @@ def test_two_processes_do_as_one(both, tmp_path, estimator):
     else:
         assert two[0]["noise"] != two[1]["noise"]
         assert two[0]["history"][-1]["accuracy"] > 0.6
+
+
+def test_gradients_are_sent_once_in_a_step_of_several_batches(both):
+    (one, _), steps = both("accumulated"), 4 * 6
+    assert one["history"][-1]["step"] == steps
+    assert one["reductions"] == steps
 
 
 def test_processes_agree_on_every_place(both):

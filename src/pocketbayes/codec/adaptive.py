@@ -6,6 +6,7 @@ the literals. So no table of frequencies is stored, and none has to be trusted.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -35,17 +36,22 @@ _SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 1 << 19
 _MOST_VALUES = 1 << 13
 _REMEMBERED = 1 << 8  # what all former runs together weigh when a new one begins
 _WIDEST = 1 << 16  # range of values that are counted in a table
+_NARROW, _FEW = 1 << 12, 1 << 10  # the same of few values; numbers that are searched one by one
 _LANES_SHARE = 0.001  # of the bytes, that may go into states of lanes
 _MOST_LANES, _USUAL_LANES = 1 << 20, 1024
 _PIECE = 1 << 16  # symbols that are coded at a time
+
+
+Counts = tuple[Integers, Integers]  # distinct values, rising, and how often each occurs
+_ZERO = np.zeros(1, np.int64)
+NOTHING: Counts = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Statistics:
     """Which values were seen, and how often; `known` is in rising order."""
 
     def __init__(self) -> None:
-        self.known: Integers = np.empty(0, np.int64)
-        self._count: Integers = np.empty(0, np.int64)
+        self.known, self._count = NOTHING
         self._new, self._size = 1, 1
 
     def begin_run(self) -> None:
@@ -57,15 +63,12 @@ class Statistics:
 
     def learn(self, values: Run) -> None:
         """Counts the values of one block."""
-        seen, times = counted(values)
-        known = np.union1d(self.known, seen)
-        count = np.zeros(len(known), np.int64)
-        count[np.searchsorted(known, self.known)] = self._count
-        count[np.searchsorted(known, seen)] += times
+        known, count = _together((self.known, self._count), counted(values))
         self._new, self._size = len(known) - len(self.known), len(values)
-        self.known = known
-        most = np.argsort(-count, kind="stable")[:_MOST_VALUES]
-        self._keep(np.sort(most), count)
+        self.known, self._count = known, count
+        if len(known) > _MOST_VALUES:
+            most = np.argsort(-count, kind="stable")[:_MOST_VALUES]
+            self._keep(np.sort(most), count)
 
     def _keep(self, which: NDArray[np.intp], count: Integers) -> None:
         self.known, self._count = self.known[which], count[which]
@@ -73,15 +76,18 @@ class Statistics:
     def shares(self) -> Shares:
         """Expected frequencies of the known values and, last, of an escape."""
         total = int(self._count.sum())
-        escape = 1 + self._new * total // (2 * self._size)
-        return apportioned(np.append(self._count, escape)).astype(np.uint32)
+        weight = np.empty(len(self._count) + 1, np.int64)
+        weight[:-1], weight[-1] = self._count, 1 + self._new * total // (2 * self._size)
+        return apportioned(weight).astype(np.uint32)
 
 
 def numbered(values: Integers, known: Integers) -> tuple[Ids, NDArray[np.bool_]]:
     """The number of each value among the known, and which are none of them: escapes."""
-    if len(known) == 0 or int(known[-1]) - int(known[0]) > _WIDEST:
-        ids = np.searchsorted(known, values).astype(np.uint16)
-        ids[np.append(known, 0)[ids] != values] = len(known)
+    if len(known) == 0:
+        ids = np.zeros(len(values), np.uint16)
+    elif len(values) < _FEW or int(known[-1]) - int(known[0]) > _WIDEST:
+        ids = known.searchsorted(values).astype(np.uint16)
+        ids[known.take(ids, mode="clip") != values] = len(known)
     else:
         low = int(known[0]) - 1
         table = np.full(int(known[-1]) - low + 2, len(known), np.uint16)
@@ -92,11 +98,11 @@ def numbered(values: Integers, known: Integers) -> tuple[Ids, NDArray[np.bool_]]
 
 def apportioned(weight: Integers) -> Integers:
     """Shares of 2^16 in proportion to these weights, by largest remainders; none is 0."""
-    scaled = weight * TOTAL
-    share: Integers = np.maximum(1, scaled // weight.sum())
+    scaled, whole = weight * TOTAL, weight.sum()
+    share: Integers = np.maximum(1, scaled // whole)
     missing = TOTAL - int(share.sum())
     if missing > 0:
-        remainder = scaled - share * weight.sum()
+        remainder = scaled - share * whole
         share[np.argsort(-remainder, kind="stable")[:missing]] += 1
     while missing < 0:
         largest = np.argsort(-share, kind="stable")[: min(-missing, int((share > 1).sum()))]
@@ -135,16 +141,21 @@ def coded_integers(runs: Iterable[Run], smooth: bool = True) -> Coded:
         smooth: near values are about as frequent, so that a few tokens do; labels are not so.
     """
     kept, extras, bound = _tokens(runs, smooth)
-    lanes, literals = _lanes(sum(map(len, kept)), bound), list[bytes]()
+    lanes, literals = _lanes(sum(map(len, kept)), bound), list[Integers]()
     blocks = list(_blocks(kept, lanes))
     del kept  # so that every run goes with its first block, the last to be coded
     states, words = encoded(_symbols(blocks, lanes, literals), lanes)
-    unknown = b"".join(literals[::-1])
+    unknown = _in_varints(literals[::-1])
     head = np.array([lanes, sum(map(len, words)), len(unknown)], "<u4").tobytes()
     rows = (w.astype("<u4", copy=False).view(np.uint8).data for w in words)
     coded: list[bytes | memoryview] = [head, states.astype("<u8").tobytes()]
     coded += [*rows, unknown, *extras]
     return Coded(coded, sum(map(len, coded)), bound)
+
+
+def _in_varints(rows: list[Integers]) -> bytes:
+    row = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    return b"".join(varints(row[at]) for at in pieces(len(row)))
 
 
 def _tokens(runs: Iterable[Run], smooth: bool) -> tuple[list[Run], list[bytes], float]:
@@ -172,7 +183,7 @@ def _blocks(runs: Iterable[Run], lanes: int) -> Iterator[Block]:
 
 
 def _symbols(
-    blocks: list[Block], lanes: int, literals: list[bytes]
+    blocks: list[Block], lanes: int, literals: list[Integers]
 ) -> Iterator[tuple[Ids, Shares]]:
     """The symbols of all blocks, last ones first, in pieces; adds the literals in that order."""
     size = max(1, _PIECE // lanes) * lanes
@@ -182,7 +193,7 @@ def _symbols(
             piece = found(values[low : low + size])
             ids, new = numbered(piece, known)
             if new.any():
-                literals.append(varints(piece[new]))
+                literals.append(piece[new])
             yield ids, shares
 
 
@@ -213,7 +224,7 @@ class Reader:
         literals = self._literals[self._at : self._at + len(new)]
         if len(literals) < len(new):
             raise FormatError("its coded numbers lack literals")
-        values = np.append(known, 0)[ids]
+        values = np.concatenate([known, _ZERO])[ids]
         values[new] = literals
         self._at += len(new)
         self._statistics.learn(values)
@@ -257,28 +268,39 @@ def entropy_bytes(run: Run) -> float:
     return float((times * np.log2(len(run) / times)).sum()) / 8 if len(run) else 0.0
 
 
-def counted(values: Run) -> tuple[Integers, Integers]:
+def counted(values: Run) -> Counts:
     """The distinct values, rising, and how often each occurs."""
     if isinstance(values, Lazy):
-        values.counts = values.counts or _together([counted(row) for row in values.rows()])
+        values.counts = values.counts or reduce(_together, map(counted, values.rows()), NOTHING)
         return values.counts
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if len(values) == 0:
+        return NOTHING
+    low, high = int(values.min()), int(values.max())
     if high - low > _WIDEST:
         return np.unique(values, return_counts=True)
-    times = np.zeros(high - low + 1, np.int64)
-    for piece in pieces(len(values)):
-        times += np.bincount(np.subtract(values[piece], low, dtype=np.int64), minlength=len(times))
-    there = np.flatnonzero(times)
+    rows = (np.subtract(values[at], low, dtype=np.int64) for at in pieces(len(values)))
+    counts = (np.bincount(row, minlength=high - low + 1) for row in rows)
+    times = sum(counts, np.zeros(high - low + 1, np.int64))
+    there = times.nonzero()[0]
     return there + low, times[there]
 
 
-def _together(counts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
-    """The values of several rows, and how often each occurs in all of them."""
-    none = np.empty(0, np.int64)
-    seen, place = np.unique(np.concatenate([none, *(v for v, _ in counts)]), return_inverse=True)
-    times = np.zeros(len(seen), np.int64)
-    np.add.at(times, place, np.concatenate([none, *(t for _, t in counts)]))
-    return seen, times
+def _together(these: Counts, those: Counts) -> Counts:
+    """The values of both, rising, and how often each occurs in the two."""
+    if not (len(these[0]) and len(those[0])):
+        return these if len(these[0]) else those
+    low = min(int(these[0][0]), int(those[0][0]))
+    width = max(int(these[0][-1]), int(those[0][-1])) - low + 1
+    if width > _NARROW:
+        seen, place = np.unique(np.concatenate([these[0], those[0]]), return_inverse=True)
+        times = np.zeros(len(seen), np.int64)
+        np.add.at(times, place, np.concatenate([these[1], those[1]]))
+        return seen, times
+    times = np.zeros(width, np.int64)
+    times[these[0] - low] = these[1]
+    times[those[0] - low] += those[1]
+    there = times.nonzero()[0]
+    return there + low, times[there]
 
 
 def _lanes(count: int, bound: float) -> int:

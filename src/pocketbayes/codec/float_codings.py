@@ -1,7 +1,7 @@
 """Lossy codings of floats: multiples of a step, and of a share of each weight's own std."""
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import fsum
 
 import numpy as np
@@ -16,7 +16,7 @@ from pocketbayes.codec.tokens import Integers, Run, in_bytes, in_one_row, larges
 from pocketbayes.errors import FormatError
 
 Places = NDArray[np.intp]
-_RANGES, _MOST_BYTE = 8, 255
+_RANGES, _MOST_BYTE, _ENOUGH = 8, 255, 1 << 14
 _ROUNDING = 1.03  # a float may lie that much farther from its mean than the multiple behind it
 
 
@@ -108,12 +108,14 @@ def _relative_runs(arrays: Arrays, job: Job, nats: list[float]) -> Iterator[Inte
         k = next(logs)
         if max(array.max(), -array.min()) > np.finfo(array.dtype).max / 2:
             raise _NoMultipleError  # the nearest multiple may be twice as large
+        rows = (
+            _multiples(array[at], _own_steps(k[at], job), spec, _step(job), nats)
+            for at in pieces(len(k))
+        )
+        multiples = in_one_row(_all_there(rows), len(k))
         for count, places in _ranges(k):
-            rows = (
-                _multiples(array[p], _own_steps(k[p], job), spec, _step(job), nats) for p in places
-            )
-            yield in_one_row(_all_there(rows), count)
-        del k, rows  # before the next ones are made
+            yield in_one_row((multiples[p] for p in places), count)
+        del k, rows, multiples  # before the next ones are made
 
 
 def _multiples(
@@ -141,12 +143,30 @@ def _decode_relative(data: Data, job: Job) -> Iterator[Array]:
 
 def _means(reader: Reader, k: Integers, spec: Spec, job: Job) -> Array:
     values = np.empty(len(k), storage_type(spec))
+    for p, multiples in _joined(_multiples_by_range(reader, k)):
+        values[p] = _rounded(from_steps(multiples, _own_steps(k[p], job)), spec)
+    return values
+
+
+def _multiples_by_range(reader: Reader, k: Integers) -> Iterator[tuple[Places, Integers]]:
     for count, places in _ranges(k):
         run, end = reader.take(count), 0
         for p in places:
             begin, end = end, end + len(p)
-            values[p] = _rounded(from_steps(run[begin:end], _own_steps(k[p], job)), spec)
-    return values
+            yield p, run[begin:end]
+
+
+def _joined(parts: Iterable[tuple[Places, Integers]]) -> Iterator[tuple[Places, Integers]]:
+    """The same in fewer parts: a numpy call for a few numbers takes as long as for many."""
+    waiting, count = list[tuple[Places, Integers]](), 0
+    for part in chain(parts, [None]):
+        if part is not None:
+            waiting.append(part)
+            count += len(part[0])
+        if waiting and (part is None or count >= _ENOUGH):
+            places, multiples = zip(*waiting, strict=True)
+            yield np.concatenate(places), np.concatenate(multiples)
+            waiting, count = [], 0
 
 
 def _own_steps(k: Integers, job: Job) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ Before a state would pass 2^63 its lower 32 bits go out as a word; a state below
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ Shares = NDArray[np.uint32]  # how often each symbol is expected, of 2^16; none 
 States = NDArray[np.uint64]
 Words = NDArray[np.uint32]
 Signed = NDArray[np.int64]
-_FEW_LANES = 16
+_FEW_LANES, _MANY = 16, 1 << 11
 
 
 def encoded(blocks: Iterable[tuple[Ids, Shares]], lanes: int) -> tuple[States, list[Words]]:
@@ -109,7 +109,7 @@ class Decoder:
     def take(self, count: int, shares: Shares) -> Ids:
         """The next symbols."""
         frequency = shares.astype(np.int64)
-        start, words = np.cumsum(frequency) - frequency, self._words[self._at : self._at + count]
+        start, words = frequency.cumsum() - frequency, self._words[self._at : self._at + count]
         pop = self._popped if self.lanes > _FEW_LANES else self._popped_singly
         ids, taken = pop(count, frequency, start, words.astype(np.int64))
         if taken > len(words):
@@ -121,12 +121,11 @@ class Decoder:
         self, count: int, frequency: Signed, start: Signed, words: Signed
     ) -> tuple[Ids, int]:
         """Symbols, and how many words these took; more than there are: they mean nothing."""
-        by_slot, ids = np.repeat(np.arange(len(start)), frequency), np.empty(count, np.uint16)
-        at = 0
+        symbol_of, ids, at = _looked_up(start, frequency, count), np.empty(count, np.uint16), 0
         for low in range(0, count, self.lanes):
             x = self._states[: count - low]
             slot = np.bitwise_and(x, _SLOT)
-            symbol = by_slot.take(slot, mode="clip")
+            symbol = symbol_of(slot)
             ids[low : low + len(x)] = symbol
             np.right_shift(x, _SHIFT, x)
             np.multiply(x, frequency.take(symbol, mode="clip"), x)
@@ -163,6 +162,14 @@ class Decoder:
         """Checks that all went in as it came out: nothing is left, every lane at its beginning."""
         if self._at != len(self._words) or (self._states != 1 << 31).any():
             raise FormatError("its coded numbers do not end where they should")
+
+
+def _looked_up(start: Signed, frequency: Signed, count: int) -> Callable[[Signed], Signed]:
+    """Which symbols slots belong to; a table of all slots pays for many numbers only."""
+    if count < _MANY:
+        return lambda slot: start.searchsorted(slot, side="right") - 1
+    by_slot = np.repeat(np.arange(len(start)), frequency)
+    return lambda slot: by_slot.take(slot, mode="clip")
 
 
 def blocks_of(count: int, sizes: Iterable[int]) -> Iterable[slice]:

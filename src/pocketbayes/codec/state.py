@@ -1,6 +1,5 @@
 """The deterministic rest of a model: parameters and buffers that have no posterior."""
 
-import copy
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,7 +80,7 @@ def unchanged_on_error(model: nn.Module) -> Iterator[None]:
     """Puts modules, parameters and buffers back in their places if what is done to them fails."""
     kept = [(module, type(module), dict(vars(module))) for module in model.modules()]
     tables = [
-        (table, copy.copy(table))
+        (table, table.copy())
         for _, _, attributes in kept
         for name, table in attributes.items()
         if name in _TABLES or (name.endswith("_hooks") and isinstance(table, dict))

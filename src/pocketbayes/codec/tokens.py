@@ -6,6 +6,7 @@ its shape from few numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,12 @@ ANY: Bounds = (-MOST, MOST)
 _DIRECT, _LEADING = 4, 3  # bits
 _MOST = (1 << _DIRECT) + ((52 - _DIRECT) << _LEADING)
 _PIECE = 1 << 16
+_TABLED = 1 << 12  # magnitudes whose tokens are looked up
+_ONE, _SIX, _LAST_OF_64, _64 = (np.array(n, np.uint64) for n in (1, 6, 63, 64))
+_KINDS = tuple(
+    (np.dtype(kind), np.dtype(kind).itemsize, int(np.iinfo(kind).max))
+    for kind in (np.int8, np.int16, np.int32)
+)
 
 
 def pieces(count: int, times: int = 1) -> Iterator[slice]:
@@ -36,9 +43,11 @@ def largest(values: Integers) -> int:
 
 def narrow(values: Integers) -> Integers:
     """The same integers in as little memory as will do."""
+    if values.itemsize == 1:
+        return values
     most = largest(values)
-    for kind in (np.int8, np.int16, np.int32):
-        if values.itemsize > np.dtype(kind).itemsize and most <= np.iinfo(kind).max:
+    for kind, size, bound in _KINDS:
+        if most <= bound and values.itemsize > size:
             return values.astype(kind)
     return values
 
@@ -53,6 +62,14 @@ class Tokens(NamedTuple):
 
 def tokens_of(values: Integers) -> Tokens:
     """Splits integers below 2^52."""
+    if largest(values) >= _TABLED:
+        return _split(values)
+    place = np.add(values, _TABLED, dtype=np.intp)
+    token, width, extra = _small_tokens()
+    return Tokens(token.take(place), width.take(place), extra.take(place))
+
+
+def _split(values: Integers) -> Tokens:
     size = np.abs(values.astype(np.int64))
     large = size >= 1 << _DIRECT
     token, width, extra = size.copy(), np.zeros(len(size), np.uint8), np.zeros_like(size)
@@ -65,40 +82,65 @@ def tokens_of(values: Integers) -> Tokens:
     return Tokens(np.where(values < 0, -token, token), width, extra)
 
 
+@lru_cache(maxsize=1)
+def _small_tokens() -> Tokens:
+    """Of all integers from -_TABLED on."""
+    token, width, extra = _split(np.arange(-_TABLED, _TABLED))
+    return Tokens(narrow(token), width, extra)
+
+
+@lru_cache(maxsize=1)
+def _widths_and_bases() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Of all tokens: the bits that each leaves open, and the integer whose open bits are zeros."""
+    token = np.arange(1 - _MOST, _MOST)
+    size = np.abs(token)
+    above = size - (1 << _DIRECT)
+    width = np.where(above < 0, 0, (above >> _LEADING) + _DIRECT - _LEADING)
+    leading = (size & ((1 << _LEADING) - 1)) + (1 << _LEADING)  # 2^_DIRECT is a multiple of it
+    base = np.where(above < 0, size, leading << width)
+    return width.astype(np.uint8), np.where(token < 0, -base, base)
+
+
 def widths_of(token: Integers) -> NDArray[np.uint8]:
     """How many bits each token leaves open."""
-    above = np.abs(token.astype(np.int64)) - (1 << _DIRECT)
-    if len(above) and int(above.max()) >= _MOST - (1 << _DIRECT):
+    if largest(token) >= _MOST:
         raise FormatError("a number is too large")
-    return np.where(above < 0, 0, (above >> _LEADING) + _DIRECT - _LEADING).astype(np.uint8)
+    return _widths_and_bases()[0].take(np.add(token, _MOST - 1, dtype=np.intp))
 
 
 def values_of(tokens: Tokens) -> Integers:
     """The integers again."""
-    token = tokens.token.astype(np.int64)
-    size = np.abs(token)
-    leading = (size & ((1 << _LEADING) - 1)) + (1 << _LEADING)  # 2^_DIRECT is a multiple of it
-    whole = (leading << tokens.width.astype(np.int64)) + tokens.extra
-    size = np.where(size < 1 << _DIRECT, size, whole)
-    return np.where(token < 0, -size, size)
+    base = _widths_and_bases()[1].take(np.add(tokens.token, _MOST - 1, dtype=np.intp))
+    return np.where(tokens.token < 0, base - tokens.extra, base + tokens.extra)
 
 
-def bits_of(values: Integers, width: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The lowest bits of each value, one after the other, highest first."""
-    low = np.repeat(np.cumsum(width, dtype=np.int64), width)  # behind each one's last bit
-    place = low - 1 - np.arange(len(low))
-    return (np.repeat(values, width) >> place & 1).astype(np.uint8)
-
-
-def values_in(bits: NDArray[np.uint8], width: NDArray[np.uint8]) -> Integers:
-    """The values that have these bits."""
-    end = np.cumsum(width, dtype=np.int64)
-    place = np.repeat(end, width) - 1 - np.arange(len(bits))
-    values = np.zeros(len(width), np.int64)
+def packed_bits(values: Integers, width: NDArray[np.uint8], skip: int) -> NDArray[np.uint8]:
+    """The lowest bits of each value, one after the other, highest first, behind `skip` zeros."""
+    end = skip + np.cumsum(width, dtype=np.int64)
     some = np.flatnonzero(width)
-    if len(some):
-        values[some] = np.add.reduceat(bits.astype(np.int64) << place, (end - width)[some])
-    return values
+    if len(some) == 0:
+        return np.zeros(-(-skip // 8), np.uint8)
+    end, width = end[some], width[some].astype(np.uint64)
+    begin = end.astype(np.uint64) - width
+    word, within_word = (begin >> _SIX).astype(np.intp), begin & _LAST_OF_64
+    high = values[some].astype(np.uint64) << (_64 - width)
+    first = np.flatnonzero(np.diff(word, prepend=-1))
+    words = np.zeros(int(end[-1]) // 64 + 2, np.uint64)
+    words[word[first]] = np.bitwise_or.reduceat(high >> within_word, first)
+    over = (high << _ONE) << (_LAST_OF_64 - within_word)  # what the next word takes, of one a word
+    spilt = np.flatnonzero(over)
+    words[word[spilt] + 1] |= over[spilt]
+    return words.astype(">u8").view(np.uint8)[: -(-int(end[-1]) // 8)]
+
+
+def values_in(data: bytes | memoryview, skip: int, width: NDArray[np.uint8]) -> Integers:
+    """The values that have these bits, the first ones behind `skip` others."""
+    row = np.zeros(len(data) + 8, np.uint8)
+    row[: len(data)] = np.frombuffer(data, np.uint8)
+    words = np.lib.stride_tricks.sliding_window_view(row, 8).copy().view(">u8")[:, 0]
+    begin = np.cumsum(width, dtype=np.int64) + (skip - width.astype(np.int64))
+    found = words.astype(np.uint64).take(begin >> 3) << (begin & 7).astype(np.uint64)
+    return (found >> (_LAST_OF_64 - width) >> _ONE).astype(np.int64)  # none of 64 bits for width 0
 
 
 def in_one_row(rows: Iterable[Integers], count: int) -> Integers:
@@ -151,16 +193,20 @@ def in_bytes(rows: Iterable[Integers], count: int, least: int) -> Lazy:
 
 def split(run: Integers) -> tuple[Integers, bytes]:
     """The tokens of a run, and the bits that they leave open, in whole bytes."""
-    bits = [np.empty(0, np.uint8)]
+    whole, count = bytearray(), 0
 
     def tokens() -> Iterator[Integers]:
+        nonlocal count
         for piece in pieces(len(run)):
             token, width, extra = tokens_of(run[piece])
-            bits.append(bits_of(extra, width))
+            bits = packed_bits(extra, width, count % 8)
+            if count % 8:
+                whole[-1] |= int(bits[0])
+            whole.extend(bits[count % 8 > 0 :].data)
+            count += int(width.sum(dtype=np.int64))
             yield token
 
-    row = in_one_row(tokens(), len(run))
-    return row, np.packbits(np.concatenate(bits)).tobytes()
+    return in_one_row(tokens(), len(run)), bytes(whole)
 
 
 def within(rows: Iterable[Integers], bounds: Bounds) -> Iterator[Integers]:
@@ -183,8 +229,7 @@ def joined(run: Integers, data: memoryview, bounds: Bounds = ANY) -> tuple[Integ
             begin, at = at, at + int(width.sum(dtype=np.int64))
             if at > 8 * len(data):
                 raise FormatError("its coded numbers are cut short")
-            bits = np.unpackbits(np.frombuffer(data[begin // 8 : -(-at // 8)], np.uint8))
-            extra = values_in(bits[begin % 8 : begin % 8 + at - begin], width)
+            extra = values_in(data[begin // 8 : -(-at // 8)], begin % 8, width)
             yield values_of(Tokens(run[piece], width, extra))
 
     row = in_one_row(within(values(), bounds), len(run))

@@ -41,6 +41,8 @@ class TrainOptions:
         out: directory of the run; default runs/DATA-MODEL-METHOD.
         epochs: passes over the data; 0 stores what the method starts from; laplace makes none.
         batch_size: examples per step and process; default 128, less for small data.
+        accumulate: batches per step, one after the other, where that many examples at once would
+            take too much memory.
         likelihood: how the numbers that a table is to predict are spread; default gaussian, or
             categorical for classes
         validation: share of the training data held back, to log and to report.
@@ -77,6 +79,7 @@ class TrainOptions:
     out: Path | None = None
     epochs: int | None = None
     batch_size: int | None = None
+    accumulate: int = 1
     likelihood: str | None = None
     validation: float = 0.1
     keep_best: bool = False
@@ -104,7 +107,7 @@ class TrainOptions:
             require_count(self.seed, "--seed", least=0)
             if self.epochs is not None:
                 require_count(self.epochs, "--epochs", least=0)
-            for name in ("batch_size", "num_samples", "processes", "patience"):
+            for name in ("batch_size", "accumulate", "num_samples", "processes", "patience"):
                 if getattr(self, name) is not None:
                     require_count(getattr(self, name), f"--{name.replace('_', '-')}")
             require_number(self.validation, "--validation", least=0, most=0.99)

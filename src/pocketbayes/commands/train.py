@@ -212,6 +212,7 @@ def _trained(
         keep_best=options.keep_best,
         patience=options.patience,
         logger=options.logger,
+        accumulate=options.accumulate,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from math import log
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -103,16 +103,25 @@ class Gaussian(Posterior):
 
 def reparameterised(mean: Tensor, log_std: Tensor, generator: torch.Generator | None) -> Tensor:
     """mean + exp(log_std) * eps, eps ~ N(0, 1)."""
-    return noisy(mean, remembered(("std", log_std), log_std.exp), generator)
+    if not _wants_gradient(mean, log_std) or _is_left_to_torch(mean) or _is_half(mean):
+        return noisy(mean, remembered(("std", log_std), log_std.exp), generator)
+    noise = _normal(mean, generator)
+    return Reparameterised.apply(mean, log_std, noise)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def noisy(mean: Tensor, std: Tensor, generator: torch.Generator | None) -> Tensor:
     """mean + std * eps, eps ~ N(0, 1)."""
+    return torch.addcmul(mean, std, _normal(mean, generator))
+
+
+def _normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
     if generator is None:
-        noise = normal_like(mean)
-    else:
-        noise = torch.empty_like(mean).normal_(generator=generator)
-    return torch.addcmul(mean, std, noise)
+        return normal_like(like)
+    return torch.empty_like(like).normal_(generator=generator)
+
+
+def _wants_gradient(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
@@ -123,9 +132,8 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
     dtype = torch.promote_types(mean.dtype, torch.float32)
     tensors = (mean.to(dtype), log_std.to(dtype), prior_std.to(dtype))
     if _is_left_to_torch(mean):
-        return GaussianKL.forward(*tensors)[0]
-    divergence, _ = GaussianKL.apply(*tensors)  # type: ignore[no-untyped-call]
-    return cast(Tensor, divergence)
+        return GaussianKL.forward(*tensors)
+    return GaussianKL.apply(*tensors)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def mean_square(mean: Tensor, log_std: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -155,8 +163,11 @@ def square_of_exp(x: Tensor) -> Tensor:
 
 def _is_left_to_torch(x: Tensor) -> bool:
     """Whether torch differentiates by itself: of few numbers faster, of halves worse."""
-    is_half = x.dtype in (torch.float16, torch.bfloat16)
-    return torch.compiler.is_compiling() or (x.numel() < _LARGE and not is_half)
+    return torch.compiler.is_compiling() or (x.numel() < _LARGE and not _is_half(x))
+
+
+def _is_half(x: Tensor) -> bool:
+    return x.dtype in (torch.float16, torch.bfloat16)
 
 
 def _square_of_exp(x: Tensor) -> Tensor:
@@ -186,44 +197,68 @@ class SquareOfExp(torch.autograd.Function):
         return (gradient * square).mul_(2)
 
 
-class GaussianKL(torch.autograd.Function):
-    """The formula in `Gaussian.kl`, with its gradient in closed form.
+class Reparameterised(torch.autograd.Function):
+    """w = mean + exp(log_std) * noise. Keeps w, which the layer keeps anyway, for the gradient.
 
-    Autograd would pass over the weights four times more often, and keep three tensors of their
-    size where this keeps one.
+    Autograd would keep the std and the noise, too: two tensors of the weights' size.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum over all weights, and r for the backward pass."""
-        log2_ratio = torch.add(-2 * prior_std.log2(), log_std, alpha=2 / log(2))
+    def forward(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+        """The draw."""
+        return torch.addcmul(mean, log_std.exp(), noise)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keeps the draw, and the mean, which is alive anyway."""
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """d/dmean = 1; d/dlog_std = w - mean."""
+        mean, draw = ctx.saved_tensors
+        return gradient, (draw - mean) * gradient, None
+
+
+class GaussianKL(torch.autograd.Function):
+    """The formula in `Gaussian.kl`, with its gradient in closed form.
+
+    Autograd would pass over the weights four times more often, and keep three tensors of their
+    size where this keeps none.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
+        """The sum over all weights."""
+        log2_ratio = _log2_ratio(log_std, prior_std)
         sum_of_logs = log2_ratio.sum() * log(2)
         ratio = log2_ratio.exp2_()
         from_std = ratio.sum() - ratio.numel() - sum_of_logs
         from_std = from_std + (from_std.clamp_min(0) - from_std).detach()  # rounding has no slope
         from_mean = torch.dot(mean.flatten(), mean.flatten()) / prior_std.square()
-        return (from_std + from_mean) / 2, ratio
+        return (from_std + from_mean) / 2
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keeps r, and the arguments, which are alive anyway."""
-        mean, _, prior_std = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(mean, output[1], prior_std)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keeps the arguments, which are alive anyway."""
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """d/dmean = mean / p^2; d/dlog_std = r - 1; d/dp = -sum(r - 1 + mean^2 / p^2) / p."""
-        if gradient is None:
-            return None, None, None
-        mean, ratio, prior_std = ctx.saved_tensors
-        from_prior = None
+        mean, log_std, prior_std = ctx.saved_tensors
+        ratio, from_prior = _log2_ratio(log_std, prior_std).exp2_(), None
         if ctx.needs_input_grad[2]:
             square = torch.dot(mean.flatten(), mean.flatten()) / prior_std.square()
             from_prior = -gradient * ((ratio - 1).sum() + square) / prior_std
         from_mean = mean * (gradient / prior_std.square())
         return from_mean, (ratio * gradient).sub_(gradient), from_prior
+
+
+def _log2_ratio(log_std: Tensor, prior_std: Tensor) -> Tensor:
+    return torch.add(-2 * prior_std.log2(), log_std, alpha=2 / log(2))

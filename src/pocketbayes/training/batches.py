@@ -1,7 +1,8 @@
 """Batches in an order that seed, epoch and rank determine; and how many examples there are."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from pocketbayes.prediction import unpack
 from pocketbayes.training.streams import is_stream, tell_epoch
 
 _END = object()
+Item = TypeVar("Item")
+Batch = tuple[int, Inputs, Tensor]  # its number in the epoch, input and target
 
 
 class LoaderAround:
@@ -85,7 +88,7 @@ class Batches:
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
 
-    def epoch(self, epoch: int, skip: int = 0) -> Iterator[tuple[int, Inputs, Tensor]]:
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """Yields (number, input, target) on the device, after the first `skip` batches.
 
         Before each fetch all generators are seeded by (seed, rank, epoch, number), which fixes
@@ -126,6 +129,18 @@ class Batches:
             if isinstance(getattr(holder, "generator", None), torch.Generator):
                 holder.generator.manual_seed(seed)  # type: ignore[union-attr]
         seed_everything(seed, self.device)
+
+
+def in_groups(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    """So many at a time; the last group may be smaller."""
+    while group := list(islice(items, size)):
+        yield group
+
+
+def shares_of(group: Sequence[Batch]) -> list[float]:
+    """The share of the examples of some batches that each of them has."""
+    examples = sum(len(y) for _, _, y in group)
+    return [len(y) / examples for _, _, y in group]
 
 
 def ordered_loader(loader: Iterable[Any], seed: int, rank: int, world_size: int) -> Iterable[Any]:

@@ -1,13 +1,33 @@
 """The best epoch of a run, by its validation data: kept while it trains, restored at the end."""
 
 import copy
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pocketbayes.methods import agree_on_state, agreed
+from pocketbayes.prediction import evaluate
 from pocketbayes.training.checking import fill_model
 from pocketbayes.training.run_state import RunState
+from pocketbayes.training.together import raise_together
+
+
+def validated(
+    fabric: Any, model: nn.Module, loader: Iterable[Any] | None, seed: int
+) -> dict[str, float]:
+    """What the first process measures on validation data; an error of it is everyone's."""
+    found, fault = dict[str, Any](), None
+    if loader is not None and fabric.is_global_zero:
+        generator = torch.Generator().manual_seed(seed)
+        try:
+            found = evaluate(model, loader, num_samples=10, generator=generator).to_dict()
+        except Exception as error:
+            fault = error
+    if loader is not None:
+        raise_together(fabric, fault)
+    return {f"val_{k}": v for k, v in found.items() if isinstance(v, float)}
 
 
 def compare_epoch(at: RunState, model: nn.Module, nll: float | None) -> None:

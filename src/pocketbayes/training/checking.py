@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import PocketBayesError, TrainingError
 from pocketbayes.layers import named_posteriors
 from pocketbayes.posteriors import Shared
+from pocketbayes.training.optimizers import SGD, Adam, AdamW
 
 _PARTS = ("settings", "model", "optimizers", "standing")
 _LABELS, _BEST = (
@@ -22,9 +23,9 @@ _ALWAYS = ("totals", "epoch", "batch", "step", "seconds", "beta", "lr_scale", "m
 _ROW = ("epoch", "step", "loss", "nll", "kl")
 _MOMENTS = {"exp_avg", "exp_avg_sq", "momentum_buffer"}
 _KEPT_BY: dict[type, tuple[str, ...]] = {
-    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
-    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
-    torch.optim.SGD: ("momentum_buffer",),
+    Adam: ("step", "exp_avg", "exp_avg_sq"),
+    AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    SGD: ("momentum_buffer",),
 }
 
 

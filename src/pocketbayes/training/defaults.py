@@ -53,12 +53,12 @@ def chosen_epochs(
     model: nn.Module,
     loader: Iterable[Any],
     likelihood: str,
-    processes: int,
+    shared: int,
 ) -> int:
     """The passes over the data: as said, or by default; none for a method that does not train."""
     if not method.trains:
         return 0
-    return default_epochs(model, loader, likelihood, processes) if epochs is None else epochs
+    return default_epochs(model, loader, likelihood, shared) if epochs is None else epochs
 
 
 def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool) -> Method:
@@ -118,14 +118,17 @@ def _is_plain_vi(method: Method) -> bool:
 
 
 def default_epochs(
-    model: nn.Module, loader: Iterable[Any], likelihood: str, processes: int = 1
+    model: nn.Module, loader: Iterable[Any], likelihood: str, shared: int = 1
 ) -> int:
-    """100 passes; in fully connected networks at least 2,000 steps, or 10,000 for values."""
+    """100 passes; in fully connected networks at least 2,000 steps, or 10,000 for values.
+
+    A step takes so many (`shared`) batches of the loader, of all processes together.
+    """
     batches = _batches_of(loader)
     if not batches or not is_fully_connected(model):
         return _EPOCHS
     least = _LEAST_STEPS["values" if LIKELIHOODS[likelihood].kind == "values" else "classes"]
-    return max(_EPOCHS, math.ceil(least * processes / batches))
+    return max(_EPOCHS, math.ceil(least * shared / batches))
 
 
 def _batches_of(loader: Iterable[Any]) -> int | None:

@@ -61,6 +61,7 @@ def fit(
     keep_best: bool = False,
     patience: int | None = None,
     logger: Any = None,
+    accumulate: int = 1,
 ) -> FitResult:
     """Trains a Bayesian model by variational inference, in place.
 
@@ -104,6 +105,10 @@ def fit(
         logger: gets each epoch's row, at its step: "csv", "tensorboard" or "mlflow", which write
             into `out` (MLflow to $MLFLOW_TRACKING_URI where that is set), or a logger of Fabric or
             Lightning. Only the first process logs; a resumed run repeats no step.
+        accumulate: batches of each optimiser step. The loss of a step is the mean over the examples
+            of all of them, so 8 batches of 4 take the memory of 4 examples and do what one batch
+            of 32 does, with weights drawn anew for each (batch norms see 4). The last step of an
+            epoch takes the batches that are left.
 
     Returns:
         `FitResult`: `.model`, and `.history`, a dict per epoch with loss, nll, kl (nats),
@@ -123,7 +128,7 @@ def fit(
     """
     method = MeanField() if method is None else method
     _require_trainable(model, method)
-    _require_numbers(epochs, seed, checkpoint_minutes)
+    _require_numbers(epochs, seed, checkpoint_minutes, accumulate)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
     require_choice(precision, "precision", PRECISIONS)
     require_choice(device, "device", DEVICES)
@@ -135,7 +140,7 @@ def fit(
             fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
             dataset_size=dataset_size, precision=precision, compile=compile, device=device,
             progress=progress, checkpoint_minutes=checkpoint_minutes, keep_best=keep_best,
-            patience=patience,
+            patience=patience, accumulate=accumulate,
         )  # fmt: skip
         if isinstance(method, DeepEnsemble):
             fit_one = partial(fit_one, method=method.member(), epochs=epochs)
@@ -153,11 +158,11 @@ def fit(
         with _training_state(model, fabric.device, seed):
             method = chosen_method(method, model, train_loader, likelihood)
             require_labels(method, likelihood)
-            epochs = chosen_epochs(
-                epochs, method, model, train_loader, likelihood, fabric.world_size
-            )
+            shared = fabric.world_size * accumulate
+            epochs = chosen_epochs(epochs, method, model, train_loader, likelihood, shared)
             settings = Settings(epochs, likelihood, seed, size, method, compile,
-                                checkpoint_minutes, keep_best, patience, logger)  # fmt: skip
+                                checkpoint_minutes, keep_best, patience, accumulate,
+                                logger)  # fmt: skip
             context = started_(fabric, model, train_loader, val_loader, settings)
             data = train_loader, val_loader
             return Run(fabric, model, *data, settings, directory, resume, context).train(progress)
@@ -188,11 +193,14 @@ def _require_trainable(model: nn.Module, method: Method) -> None:
         raise PocketBayesError("an ensemble is trained already: fit one of its members instead")
 
 
-def _require_numbers(epochs: int | None, seed: int, checkpoint_minutes: float) -> None:
+def _require_numbers(
+    epochs: int | None, seed: int, checkpoint_minutes: float, accumulate: int
+) -> None:
     if epochs is not None:
         require_count(epochs, "epochs", least=0)
     require_count(seed, "seed", least=0)
     require_number(checkpoint_minutes, "checkpoint_minutes", above=0)
+    require_count(accumulate, "accumulate")
 
 
 def _require_place(out: object, resume: bool, logger: object) -> None:

@@ -1,6 +1,6 @@
 """Gradients at weights: of a batch, also where none is there, or their mean size over the data."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -46,6 +46,17 @@ def dense_gradients(
         name: averaged(_total(packed[name], [by_tensor.get(id(t)) for t in tensors]))
         for name, tensors in read.items()
     }
+
+
+def weighted_mean(found: Sequence[dict[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:
+    """Of gradients of several batches, each with its share of the examples."""
+    if len(found) == 1:
+        return found[0]
+    total = dict[str, Tensor]()
+    for each, share in zip(found, shares, strict=True):
+        for name, gradient in each.items():
+            total[name] = share * gradient + total.get(name, 0)
+    return total
 
 
 def mean_sizes(objective: Objective, batches: Iterable[tuple[Inputs, Tensor]]) -> dict[str, Tensor]:

@@ -108,7 +108,7 @@ class Hosted:
         steps = self.running
         if steps.at.step == 0 and self.place.world_size > 1:
             require_own_part(self.loader, x, y)
-        numbers = steps.step(self._progress(number, len(y)), x, y)
+        numbers = steps.step(self._progress(number, len(y)), [(number, x, y)])
         steps.at.batch, self.seen = number + 1, self.seen + len(y)
         steps.at.seconds = time.monotonic() - self.began
         return dict(zip(("loss", "nll", "kl", steps.score), numbers, strict=True))

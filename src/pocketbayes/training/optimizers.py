@@ -1,13 +1,31 @@
 """Which parameter is trained how: means by the method's optimiser, log-stds by Adam."""
 
+from collections.abc import Sequence
+from inspect import unwrap
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from pocketbayes.errors import PocketBayesError, require_number
 from pocketbayes.layers import named_posteriors, noise_parameters, require_module
 from pocketbayes.methods import Method
+
+_MARKED = ("state_dict", "load_state_dict", "zero_grad", "add_param_group")
+
+
+def _unmarked(kind: type[Optimizer]) -> type[Any]:
+    """The same optimiser without torch's marks for its compiler.
+
+    They import it, in 3 to 10 seconds, when the first optimiser is made; none here is compiled.
+    """
+    methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in _MARKED}
+    methods["step"] = torch.no_grad()(unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods)
+
+
+Adam, AdamW, SGD = map(_unmarked, (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD))
 
 
 class Kinds(NamedTuple):
@@ -68,7 +86,7 @@ def parameter_groups(
     return _required([group for group in groups if group["params"]])
 
 
-def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
     """One optimiser for means and deterministic parameters, one for everything on a log scale."""
     kinds = kinds_of(model)
     groups: list[dict[str, Any]] = [
@@ -80,19 +98,17 @@ def make_optimizers(model: nn.Module, method: Method) -> list[torch.optim.Optimi
         {"params": kinds.noises, "peak_lr": method.noise_rate},
     ]
     groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
-    made: list[torch.optim.Optimizer] = []
+    made: list[Optimizer] = []
     fused = not any(p.is_complex() for p in model.parameters())  # for which torch has no kernels
     if groups and method.optimizer == "adamw":
-        made.append(torch.optim.AdamW(groups, lr=method.peak_lr, fused=fused))
+        made.append(AdamW(groups, lr=method.peak_lr, fused=fused))
     elif groups:
         momentum = method.momentum
         made.append(
-            torch.optim.SGD(
-                groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused
-            )
+            SGD(groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
         )
     if on_log_scale:
-        made.append(torch.optim.Adam(on_log_scale, lr=method.std_lr, fused=True))
+        made.append(Adam(on_log_scale, lr=method.std_lr, fused=True))
     return _required(made)
 
 
@@ -100,3 +116,15 @@ def _required(found: list[Any]) -> list[Any]:
     if not found:
         raise PocketBayesError("nothing to train: no parameter of the model requires a gradient")
     return found
+
+
+def step_(optimizers: Sequence[Optimizer], lr_scale: float, clip_norm: float | None) -> None:
+    """One step of all, with gradients of the first's parameters clipped; then there are none."""
+    if clip_norm is not None:
+        means = [p for group in optimizers[0].param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(means, clip_norm)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * lr_scale
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)

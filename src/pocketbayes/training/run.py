@@ -4,17 +4,17 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pocketbayes.layers import Inputs
 from pocketbayes.methods import StartContext
-from pocketbayes.prediction import evaluate, float_dtype
-from pocketbayes.training.batches import Batches
-from pocketbayes.training.best import compare_epoch, has_waited
+from pocketbayes.prediction import float_dtype
+from pocketbayes.training.batches import Batches, in_groups
+from pocketbayes.training.best import compare_epoch, has_waited, validated
 from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
 from pocketbayes.training.checkpoints import naming, write_history
 from pocketbayes.training.composition import FitResult
@@ -27,7 +27,7 @@ from pocketbayes.training.settings import Settings
 from pocketbayes.training.steps import Steps, share_passed
 from pocketbayes.training.stopping import StopRequest, deferred_signals
 from pocketbayes.training.streams import is_stream, require_own_part, warn_if_read_again
-from pocketbayes.training.together import agrees, fetched_together, raise_together
+from pocketbayes.training.together import agrees, fetched_together
 from pocketbayes.training.tracking import Tracker, begun_tracker
 from pocketbayes.training.worth import warn_if_worthless
 
@@ -120,10 +120,13 @@ class Run:
     ) -> None:
         started, seen = time.monotonic(), 0
         batches = self.batches.epoch(self.at.epoch, skip=self.at.batch)
-        for number, x, y in fetched_together(self.fabric, batches, asked, stop):
+        fetched = fetched_together(self.fabric, batches, asked, stop)
+        for group in in_groups(fetched, self.settings.accumulate):
+            number, x, y = group[0]
             self._look(x, y)
-            self._step(number, x, y)
-            self.at.batch, seen = number + 1, seen + len(y)
+            self.steps.step(self._progress(number, len(y)), group)
+            number = group[-1][0]
+            self.at.batch, seen = number + 1, seen + sum(len(y) for _, _, y in group)
             self.at.seconds = time.monotonic() - begin
             if bar.is_due():
                 row = self.steps.averages(seen / (time.monotonic() - started))
@@ -143,13 +146,13 @@ class Run:
         if self.at.step == 0 and self.fabric.world_size > 1:
             require_own_part(self.batches.loader, x, y)
 
-    def _step(self, number: int, x: Inputs, y: Tensor) -> None:
-        self.steps.step(self._progress(number, len(y)), x, y)
-
     def _progress(self, number: int, batch_size: int) -> float:
         """How much of training has passed before this batch, from 0 to 1."""
-        together, size = batch_size * self.fabric.world_size, self.settings.dataset_size
-        share = share_passed(number, self._batches_per_epoch(), together, size)
+        per_epoch, size = self._batches_per_epoch(), self.settings.dataset_size
+        if per_epoch is not None:
+            at_once = self.settings.accumulate
+            number, per_epoch = number // at_once, ceil(per_epoch / at_once)
+        share = share_passed(number, per_epoch, batch_size * self.fabric.world_size, size)
         return min(1.0, (self.at.epoch + share) / self.settings.epochs)
 
     def _batches_per_epoch(self) -> int | None:
@@ -170,7 +173,7 @@ class Run:
             seen, size = float(self.at.totals[-1]), self.settings.dataset_size
             warn_if_read_again(self.batches.loader, seen, size)
         row = self.steps.row(speed)
-        row |= self._validation()
+        row |= validated(self.fabric, self.model, self.val_loader, self.settings.seed)
         if self.settings.keep_best and self.settings.compares(self.at.epoch):
             compare_epoch(self.at, self.model, row.get("val_nll"))
             row["best_epoch"] = self.at.best_epoch
@@ -178,20 +181,6 @@ class Run:
         self._write_history()
         self._track()
         return row
-
-    def _validation(self) -> dict[str, float]:
-        """What the first process measures; an error of it is everyone's."""
-        found, fault = dict[str, Any](), None
-        if self.val_loader is not None and self.fabric.is_global_zero:
-            generator = torch.Generator().manual_seed(self.settings.seed)
-            try:
-                record = evaluate(self.model, self.val_loader, num_samples=10, generator=generator)
-                found = record.to_dict()
-            except Exception as error:
-                fault = error
-        if self.val_loader is not None:
-            raise_together(self.fabric, fault)
-        return {f"val_{k}": v for k, v in found.items() if isinstance(v, float)}
 
     def _write_history(self) -> None:
         if self.directory is not None and self.fabric.is_global_zero:

@@ -19,11 +19,13 @@ class Settings:
     checkpoint_minutes: float
     keep_best: bool = False
     patience: int | None = None
+    accumulate: int = 1
     logger: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """All that bears on the result."""
         kept = {"keep_best": True, "patience": self.patience} if self.keep_best else {}
+        kept |= {"accumulate": self.accumulate} if self.accumulate > 1 else {}
         return {
             "epochs": self.epochs,
             "likelihood": self.likelihood,

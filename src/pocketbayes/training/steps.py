@@ -1,6 +1,7 @@
 """The steps of training, whoever hands out the batches: `fit`, or another library's loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,12 +12,13 @@ from pocketbayes.layers import Inputs, explained_failure, num_dims, update_descr
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StartContext, StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
+from pocketbayes.training.batches import Batch, shares_of
 from pocketbayes.training.diagnosis import LossWatch
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import compiled_loss
-from pocketbayes.training.gradients import dense_gradients
+from pocketbayes.training.gradients import dense_gradients, weighted_mean
 from pocketbayes.training.guarding import require_finite_losses, require_finite_parameters
-from pocketbayes.training.optimizers import make_optimizers
+from pocketbayes.training.optimizers import make_optimizers, step_
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.run_state import RunState
 from pocketbayes.training.settings import Settings
@@ -50,7 +52,8 @@ class Steps:
                 "not compiled: this method changes the sizes of tensors as it goes, and each "
                 "change would be compiled anew",
             )
-        self.replays_graphs = self.compile is True and one_gpu
+        # A replayed graph would write over the gradients of the batches before.
+        self.replays_graphs = self.compile is True and one_gpu and settings.accumulate == 1
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
         self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
@@ -64,30 +67,37 @@ class Steps:
             compiled_loss(self.objective, self.compile, self.replays_graphs)
         )
 
-    def step(self, progress: float, x: Inputs, y: Tensor) -> Tensor:
-        """One optimiser step on one batch; returns loss, nll, KL and score."""
+    def step(self, progress: float, group: Sequence[Batch]) -> Tensor:
+        """One optimiser step on some batches: the mean of their losses, by example.
+
+        Returns loss, nll, KL and score of the last batch.
+        """
         method, size = self.settings.method, self.settings.dataset_size
         self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
         self.at.lr_scale = method.lr_share(progress)
-        weight = torch.full((), self.at.beta / size, device=y.device)
-        if self.replays_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        loss, numbers = self._loss(x, y, weight)
-        self.fabric.backward(loss)
-        if method.clip_norm is not None:
-            means = [p for group in self.optimizers[0].param_groups for p in group["params"]]
-            nn.utils.clip_grad_norm_(means, method.clip_norm)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * self.at.lr_scale
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        self.at.add(numbers, len(y))
-        self.targets.add(self.at.epoch, y)
-        if follows_doubt(method):
-            self.at.add_labels(y)
-        self._let_method_act(progress, x, y)
+        weight = torch.full((), self.at.beta / size, device=group[0][2].device)
+        last = group[-1][0]
+        for (number, x, y), share in zip(group, shares_of(group), strict=True):
+            if self.replays_graphs:
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+            with self._gradients_kept_apart(number < last):
+                loss, numbers = self._loss(x, y, weight)
+                self.fabric.backward(loss if share == 1 else share * loss)
+            self.at.add(numbers, len(y))
+        step_(self.optimizers, self.at.lr_scale, method.clip_norm)
+        self.at.step += 1
+        for _, _, y in group:
+            self.targets.add(self.at.epoch, y)
+            if follows_doubt(method):
+                self.at.add_labels(y)
+        self._let_method_act(progress, group)
         return numbers
+
+    def _gradients_kept_apart(self, whether: bool) -> AbstractContextManager[object]:
+        """Inside, processes do not add up their gradients: they do so in a step's last batch."""
+        if whether and self.fabric.world_size > 1:
+            return self.fabric.no_backward_sync(self.step_module)  # type: ignore[no-any-return]
+        return nullcontext()
 
     def _loss(self, x: Inputs, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and its parts; what is wrong with them here ends every process."""
@@ -97,21 +107,21 @@ class Steps:
                 loss, numbers = self.step_module(x, y, weight)
             if self.at.step == 0:
                 update_description(self.model, input_dims=num_dims(x))
-            self.at.step += 1
-            self.watch.add(self.at.step, loss, x, y)
+            self.watch.add(self.at.step + 1, loss, x, y)
             self.check(everything=False)
         except Exception as error:
             fault = error
         raise_together(self.fabric, fault)
         return loss, numbers
 
-    def _let_method_act(self, progress: float, x: Inputs, y: Tensor) -> None:
+    def _let_method_act(self, progress: float, group: Sequence[Batch]) -> None:
         if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
             move_priors_(self.model)
 
         def gradients(estimator: str | None = None) -> dict[str, Tensor]:
             with self.fabric.autocast():
-                return dense_gradients(self.objective, x, y, estimator)
+                found = [dense_gradients(self.objective, x, y, estimator) for _, x, y in group]
+            return weighted_mean(found, shares_of(group))
 
         at, size = self.at, self.settings.dataset_size
         numbers = at.memory, size, at.beta
