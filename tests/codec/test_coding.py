@@ -11,15 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pocketbayes as pb
-from pocketbayes.codec.adaptive import (
-    Statistics,
-    apportioned,
-    coded_integers,
-    decoded_integers,
-    entropy_bytes,
-)
+from pocketbayes.codec.adaptive import Statistics, apportioned, coded_integers, decoded_integers
 from pocketbayes.codec.arrays import Spec, flat, spec_in, spec_of, tensor_of
 from pocketbayes.codec.codings import CODINGS
+from pocketbayes.codec.frequencies import entropy_bytes
 from pocketbayes.codec.jobs import Job, Steps
 from pocketbayes.codec.layout import Options, Packer
 from pocketbayes.codec.rans import TOTAL

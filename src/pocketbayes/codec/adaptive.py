@@ -6,13 +6,13 @@ the literals. So no table of frequencies is stored, and none has to be trusted.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketbayes.codec.file_views import Data, cut, in_memory
+from pocketbayes.codec.frequencies import NOTHING, counted, entropy_bytes, summed
 from pocketbayes.codec.rans import PER_LANE, TOTAL, Decoder, Ids, Shares, blocks_of, encoded
 from pocketbayes.codec.tokens import (
     ANY,
@@ -35,16 +35,12 @@ from pocketbayes.errors import FormatError
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 16, 1 << 19
 _MOST_VALUES = 1 << 13
 _REMEMBERED = 1 << 8  # what all former runs together weigh when a new one begins
-_WIDEST = 1 << 16  # range of values that are counted in a table
-_NARROW, _FEW = 1 << 12, 1 << 10  # the same of few values; numbers that are searched one by one
+_WIDEST = 1 << 16  # range of values that are looked up in a table
+_FEW = 1 << 10  # numbers that are searched one by one
 _LANES_SHARE = 0.001  # of the bytes, that may go into states of lanes
 _MOST_LANES, _USUAL_LANES = 1 << 20, 1024
 _PIECE = 1 << 16  # symbols that are coded at a time
-
-
-Counts = tuple[Integers, Integers]  # distinct values, rising, and how often each occurs
 _ZERO = np.zeros(1, np.int64)
-NOTHING: Counts = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Statistics:
@@ -63,7 +59,7 @@ class Statistics:
 
     def learn(self, values: Run) -> None:
         """Counts the values of one block."""
-        known, count = _together((self.known, self._count), counted(values))
+        known, count = summed((self.known, self._count), counted(values))
         self._new, self._size = len(known) - len(self.known), len(values)
         self.known, self._count = known, count
         if len(known) > _MOST_VALUES:
@@ -260,47 +256,6 @@ def _opened(data: Data) -> tuple[Decoder, Integers, memoryview]:
     if ((known <= -MOST) | (known >= MOST)).any():
         raise FormatError("a number is too large")
     return Decoder(np.frombuffer(states, "<u8"), np.frombuffer(coded, "<u4")), known, rest
-
-
-def entropy_bytes(run: Run) -> float:
-    """n H / 8: the least bytes for a run in which each value is as frequent as it is here."""
-    times = counted(run)[1]
-    return float((times * np.log2(len(run) / times)).sum()) / 8 if len(run) else 0.0
-
-
-def counted(values: Run) -> Counts:
-    """The distinct values, rising, and how often each occurs."""
-    if isinstance(values, Lazy):
-        values.counts = values.counts or reduce(_together, map(counted, values.rows()), NOTHING)
-        return values.counts
-    if len(values) == 0:
-        return NOTHING
-    low, high = int(values.min()), int(values.max())
-    if high - low > _WIDEST:
-        return np.unique(values, return_counts=True)
-    rows = (np.subtract(values[at], low, dtype=np.int64) for at in pieces(len(values)))
-    counts = (np.bincount(row, minlength=high - low + 1) for row in rows)
-    times = sum(counts, np.zeros(high - low + 1, np.int64))
-    there = times.nonzero()[0]
-    return there + low, times[there]
-
-
-def _together(these: Counts, those: Counts) -> Counts:
-    """The values of both, rising, and how often each occurs in the two."""
-    if not (len(these[0]) and len(those[0])):
-        return these if len(these[0]) else those
-    low = min(int(these[0][0]), int(those[0][0]))
-    width = max(int(these[0][-1]), int(those[0][-1])) - low + 1
-    if width > _NARROW:
-        seen, place = np.unique(np.concatenate([these[0], those[0]]), return_inverse=True)
-        times = np.zeros(len(seen), np.int64)
-        np.add.at(times, place, np.concatenate([these[1], those[1]]))
-        return seen, times
-    times = np.zeros(width, np.int64)
-    times[these[0] - low] = these[1]
-    times[those[0] - low] += those[1]
-    there = times.nonzero()[0]
-    return there + low, times[there]
 
 
 def _lanes(count: int, bound: float) -> int:

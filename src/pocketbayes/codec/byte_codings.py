@@ -7,9 +7,10 @@ from itertools import accumulate, chain
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, entropy_bytes
+from pocketbayes.codec.adaptive import Coded, Reader, coded_integers
 from pocketbayes.codec.arrays import storage_type
 from pocketbayes.codec.file_views import Data, cut, file_view_of
+from pocketbayes.codec.frequencies import entropy_bytes
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job
 from pocketbayes.codec.tokens import Integers, Lazy, pieces
 from pocketbayes.errors import FormatError

@@ -7,9 +7,10 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, counted, decoded_integers
+from pocketbayes.codec.adaptive import Coded, Reader, coded_integers, decoded_integers
 from pocketbayes.codec.arrays import Spec, as_floats, rounded_to, storage_type
 from pocketbayes.codec.file_views import Data
+from pocketbayes.codec.frequencies import counted
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
 from pocketbayes.codec.steps import MOST_LOG_STD, Floats, from_steps, stds, to_steps
 from pocketbayes.codec.tokens import Integers, Run, in_bytes, in_one_row, largest, pieces

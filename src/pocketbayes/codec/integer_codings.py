@@ -5,15 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.adaptive import (
-    Coded,
-    coded_integers,
-    counted,
-    decoded_integers,
-    entropy_bytes,
-)
+from pocketbayes.codec.adaptive import Coded, coded_integers, decoded_integers
 from pocketbayes.codec.arrays import Spec, storage_type
 from pocketbayes.codec.file_views import Data, cut, in_memory
+from pocketbayes.codec.frequencies import counted, entropy_bytes
 from pocketbayes.codec.jobs import Array, Arrays, Coding, Job, counts
 from pocketbayes.codec.tokens import MOST, Integers, largest, pieces
 from pocketbayes.codec.varints import varints, varints_in

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketbayes.codec.adaptive import counted
+from pocketbayes.codec.frequencies import counted
 from pocketbayes.codec.tokens import MOST, Integers, largest, pieces
 from pocketbayes.errors import FormatError
 
