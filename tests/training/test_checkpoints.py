@@ -43,10 +43,10 @@ def stored(tmp_path_factory):
 
     step = Run._step
 
-    def stopping(run, *batch):
-        step(run, *batch)
+    def stopping(run, group):
+        step(run, group)
         if run.at.step == 8:
-            run.at.batch = batch[0] + 1
+            run.at.batch = group[-1][0] + 1
             run.save()
             raise StoppedError
 

@@ -155,10 +155,10 @@ def interrupted_after(steps, monkeypatch):
 
     step = Run._step
 
-    def stopping(self, *args):
-        step(self, *args)
+    def stopping(self, group):
+        step(self, group)
         if self.at.step == steps:
-            self.at.batch = args[0] + 1
+            self.at.batch = group[-1][0] + 1
             self.save()
             raise KeyboardInterrupt
 

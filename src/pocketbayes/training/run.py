@@ -2,18 +2,17 @@
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from pocketbayes.layers import Inputs
 from pocketbayes.methods import StartContext
 from pocketbayes.prediction import float_dtype
-from pocketbayes.training.batches import Batches, in_groups
+from pocketbayes.training.batches import Batch, Batches, in_groups
 from pocketbayes.training.best import compare_epoch, has_waited, validated
 from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
 from pocketbayes.training.checkpoints import naming, write_history
@@ -122,9 +121,7 @@ class Run:
         batches = self.batches.epoch(self.at.epoch, skip=self.at.batch)
         fetched = fetched_together(self.fabric, batches, asked, stop)
         for group in in_groups(fetched, self.settings.accumulate):
-            number, x, y = group[0]
-            self._look(x, y)
-            self.steps.step(self._progress(number, len(y)), group)
+            self._step(group)
             number = group[-1][0]
             self.at.batch, seen = number + 1, seen + sum(len(y) for _, _, y in group)
             self.at.seconds = time.monotonic() - begin
@@ -142,9 +139,12 @@ class Run:
         if stop:
             self._stop(stop)
 
-    def _look(self, x: Inputs, y: Tensor) -> None:
+    def _step(self, group: Sequence[Batch]) -> None:
+        """One step on these batches."""
+        number, x, y = group[0]
         if self.at.step == 0 and self.fabric.world_size > 1:
             require_own_part(self.batches.loader, x, y)
+        self.steps.step(self._progress(number, len(y)), group)
 
     def _progress(self, number: int, batch_size: int) -> float:
         """How much of training has passed before this batch, from 0 to 1."""
