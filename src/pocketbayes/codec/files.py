@@ -1,11 +1,9 @@
 """Models to files and back."""
 
-import copy
 import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pocketbayes.codec.container import (
@@ -20,6 +18,7 @@ from pocketbayes.codec.extra_state import is_extra, value_in
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
+from pocketbayes.codec.networks import Factory, given_network, network_to_fill
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in, say_if_many
 from pocketbayes.codec.soundness import require_finite
@@ -30,7 +29,6 @@ from pocketbayes.errors import FormatError, PocketBayesError, require_number, wa
 from pocketbayes.layers import (
     NOISES,
     Description,
-    Ensemble,
     add_noise_parameter,
     adopt_posteriors_,
     attach_description,
@@ -46,7 +44,6 @@ from pocketbayes.layers import (
     set_description,
     unwrapped,
 )
-from pocketbayes.models import build_network
 from pocketbayes.posteriors import FAMILIES, Codebook, Posterior
 
 
@@ -152,7 +149,10 @@ def _arrays(
 
 
 def load(
-    path: str | os.PathLike[str], net: nn.Module | None = None, *, max_weights: int | None = None
+    path: str | os.PathLike[str],
+    net: nn.Module | Factory | None = None,
+    *,
+    max_weights: int | None = None,
 ) -> nn.Module:
     """The model in a file, in evaluation mode, ready for `predict`.
 
@@ -162,8 +162,8 @@ def load(
     Args:
         path: a file written by `save`.
         net: a plain network of the same form, for a file of a network that is not the
-            library's own. It is converted, in place, and every name and shape is checked; after an
-            error it is as it was.
+            library's own; or a class or function without arguments that makes one. It is converted,
+            in place, and every name and shape is checked; after an error it is as it was.
         max_weights: as many weights the file may stand for; the sparse ones, which take few bytes,
             become dense tensors in predictions. None: 2^28 or, if that is more, 64 for each byte
             of the file.
@@ -173,17 +173,18 @@ def load(
 
     Example:
         >>> model = load("resnet18.pocket")
-        >>> model = load("mine.pocket", MyNet())
+        >>> model = load("mine.pocket", MyNet)
     """
+    plain = given_network(net)
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        model = _network(header, net)
+        model = network_to_fill(header, plain)
         with unchanged_on_error(model):
             _filled(model, header, contents, max_weights)
             shapes = {name: q.shape for name, q in named_posteriors(model)}
             remember_inputs(model, portable_in(contents, header, shapes))
-    return model if net is None or header.members > 1 else net.eval()
+    return model if plain is None or header.members > 1 else plain.eval()
 
 
 def inspect(path: str | os.PathLike[str], *, max_weights: int | None = None) -> FileSummary:
@@ -225,39 +226,6 @@ def stored_with(path: str | os.PathLike[str]) -> dict[str, Any]:
         sections = file.description.get("sections", {})
     found = options_behind({name: said.get("step") for name, said in sections.items()})
     return {} if found is None else {"tolerance": found.tolerance, "lossless": found.lossless}
-
-
-def _network(header: Header, net: nn.Module | None) -> nn.Module:
-    """A plain network to fill: the given one, or one of ours that holds no memory yet."""
-    first = _built(header) if net is None else _named_alike(net, header)
-    if not isinstance(first, nn.Module) or any(True for _ in bayesian_modules(first)):
-        raise FormatError("net must be a plain torch.nn.Module, not yet Bayesian")
-    if header.members == 1:
-        return first
-    if header.members * len(list(first.parameters())) > len(header.posteriors) + len(header.state):
-        raise FormatError(f"the file speaks of {header.members} networks but does not hold them")
-    return Ensemble([first] + [copy.deepcopy(first) for _ in range(header.members - 1)])
-
-
-def _named_alike(net: nn.Module, header: Header) -> nn.Module:
-    """The network or, if the file goes by the names in there, the one inside of a wrapper."""
-    if not isinstance(net, nn.Module):
-        return net
-    names = {name.removeprefix("members.0.") for name in header.posteriors}
-    return unwrapped(net) if names.isdisjoint(dict(net.named_parameters())) else net
-
-
-def _built(header: Header) -> nn.Module:
-    network = header.model.network
-    if network is None:
-        raise FormatError("the file does not name its network: pass one, load(path, net)")
-    try:
-        with torch.device("meta"):
-            return build_network(network["name"], **network["options"])
-    except PocketBayesError:
-        raise
-    except Exception as error:  # whatever a network's constructor says of strange options
-        raise FormatError(f"the network {network['name']} cannot be built: {error}") from error
 
 
 def _filled(
