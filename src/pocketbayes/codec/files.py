@@ -1,6 +1,7 @@
 """Models to files and back."""
 
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from pocketbayes.codec.extra_state import is_extra, value_in
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
-from pocketbayes.codec.networks import Factory, given_network, network_to_fill
+from pocketbayes.codec.networks import Factory, given_network, network_named, network_to_fill
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in, say_if_many
 from pocketbayes.codec.soundness import require_finite
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.steps import TOLERANCE
-from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
+from pocketbayes.codec.summary import FileSummary, summary_of
+from pocketbayes.codec.tally import tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number, warn
 from pocketbayes.layers import (
     NOISES,
@@ -55,6 +57,7 @@ def save(
     lossless: bool = False,
     exact_state: bool = False,
     example: Tensor | tuple[Tensor, ...] | None = None,
+    network: str | Mapping[str, Any] | None = None,
 ) -> FileSummary:
     """Writes the model into one small file that `load` turns back into it.
 
@@ -76,6 +79,11 @@ def save(
             arguments of `forward`). The file then also carries the network itself as a program of
             a few hundred bytes, so that readers without torch can compute it. A model that was
             loaded from such a file keeps it: its network is traced anew.
+        network: "timm:resnet50", "transformers:bert-base-uncased": the file is to name this network
+            of another library, so that `load(path, allow=("timm",))` builds it. It also names
+            the arguments or configuration that the model tells, and is the one of the model,
+            or an error; {"name": ..., "options": {...}} gives arguments that the model does not
+            tell. None: a model that such a library made, unchanged since, is found by itself.
 
     Returns:
         `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
@@ -105,7 +113,8 @@ def save(
     options = Options(tolerance, lossless, exact_state)
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
-        "model": description_to_store(model).to_facts(),
+        "model": description_to_store(model).to_facts()
+        | {"network": network_named(model, network)},
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
@@ -152,6 +161,7 @@ def load(
     path: str | os.PathLike[str],
     net: nn.Module | Factory | None = None,
     *,
+    allow: Collection[str] = (),
     max_weights: int | None = None,
 ) -> nn.Module:
     """The model in a file, in evaluation mode, ready for `predict`.
@@ -164,6 +174,8 @@ def load(
         net: a plain network of the same form, for a file of a network that is not the
             library's own; or a class or function without arguments that makes one. It is converted,
             in place, and every name and shape is checked; after an error it is as it was.
+        allow: libraries, of "timm" and "transformers", that may build the network which the file
+            names: by their own tables, without downloads and without code from the file.
         max_weights: as many weights the file may stand for; the sparse ones, which take few bytes,
             become dense tensors in predictions. None: 2^28 or, if that is more, 64 for each byte
             of the file.
@@ -179,7 +191,7 @@ def load(
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        model = network_to_fill(header, plain)
+        model = network_to_fill(header, contents, plain, allow, max_weights)
         with unchanged_on_error(model):
             _filled(model, header, contents, max_weights)
             shapes = {name: q.shape for name, q in named_posteriors(model)}
