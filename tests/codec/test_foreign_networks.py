@@ -117,7 +117,10 @@ def test_a_model_that_was_changed_is_not_named(change, where, timm, path):
         ("transformers", "not of transformers"),
         ({"options": {}}, 'network must be as "timm:resnet50"'),
         ({"name": "timm:tiny", "options": {"num_classes": 6}}, "num_classes is 5, not 6"),
-        ({"name": "timm:tiny", "options": OPTIONS | {"depth": 10}}, "only one of them has blocks.1"),
+        (
+            {"name": "timm:tiny", "options": OPTIONS | {"depth": 10}},
+            "only one of them has blocks.1",
+        ),
     ],
 )
 def test_a_name_of_another_network_is_refused(network, message, timm, path):

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pocketbayes.codec.bases import base_in, base_left_out, freeze_base_, require_base_given
 from pocketbayes.codec.container import (
     opened,
     packed,
@@ -58,6 +59,7 @@ def save(
     exact_state: bool = False,
     example: Tensor | tuple[Tensor, ...] | None = None,
     network: str | Mapping[str, Any] | None = None,
+    frozen: bool = True,
 ) -> FileSummary:
     """Writes the model into one small file that `load` turns back into it.
 
@@ -84,6 +86,9 @@ def save(
             the arguments or configuration that the model tells, and is the one of the model,
             or an error; {"name": ..., "options": {...}} gives arguments that the model does not
             tell. None: a model that such a library made, unchanged since, is found by itself.
+        frozen: False leaves out what was not trained: frozen parameters (`requires_grad` is False)
+            and buffers, but for statistics of norms. The file names this base by a digest, and
+            `load(path, net)` wants a network that has it. For adapters on a large network.
 
     Returns:
         `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
@@ -108,17 +113,19 @@ def save(
     families = {name: family[type(q)] for name, q in posteriors.items()}
     tally = tally_of(posteriors.items(), families, describe(model).decay_std)
     codebooks, numbers = codebooks_of(posteriors)
-    arrays = _arrays(model, posteriors, codebooks)
+    left_out, base = (set[str](), None) if frozen else base_left_out(model, example)
+    arrays = _arrays(model, posteriors, codebooks, left_out)
     require_finite(arrays)
     options = Options(tolerance, lossless, exact_state)
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
         "model": description_to_store(model).to_facts()
-        | {"network": network_named(model, network)},
+        | {"network": network_named(model, network, frozen)}
+        | ({} if base is None else {"base": base}),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
-    program = section_of(model, example, families, plain_state(model))
+    program = section_of(model, example, families, plain_state(model)) if frozen else None
     with room_beside(Path(path)) as room:
         made = coded(arrays, families, options, room, exact)
         pieces, file = packed(description | made.description, made.sections, program)
@@ -141,9 +148,12 @@ def _say_if_stale(model: nn.Module) -> None:
 
 
 def _arrays(
-    model: nn.Module, posteriors: dict[str, Posterior], codebooks: list[Codebook]
+    model: nn.Module,
+    posteriors: dict[str, Posterior],
+    codebooks: list[Codebook],
+    left_out: Collection[str],
 ) -> dict[str, Tensor]:
-    """Everything that determines the model, by name."""
+    """Everything that determines the model, by name, but for what the file leaves out."""
     arrays = {
         f"posterior/{name}/{array}": tensor
         for name, posterior in posteriors.items()
@@ -154,7 +164,8 @@ def _arrays(
         for number, codebook in enumerate(codebooks)
         for array, tensor in codebook.arrays().items()
     }
-    return arrays | {f"state/{name}": tensor for name, tensor in plain_state(model).items()}
+    state = {n: tensor for n, tensor in plain_state(model).items() if n not in left_out}
+    return arrays | {f"state/{name}": tensor for name, tensor in state.items()}
 
 
 def load(
@@ -191,11 +202,14 @@ def load(
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
+        require_base_given(header, plain)
         model = network_to_fill(header, contents, plain, allow, max_weights)
+        base = base_in(model, header)
         with unchanged_on_error(model):
-            _filled(model, header, contents, max_weights)
+            _filled(model, header, contents, max_weights, base)
             shapes = {name: q.shape for name, q in named_posteriors(model)}
             remember_inputs(model, portable_in(contents, header, shapes))
+    freeze_base_(model, base)
     return model if plain is None or header.members > 1 else plain.eval()
 
 
@@ -241,7 +255,11 @@ def stored_with(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _filled(
-    model: nn.Module, header: Header, file: Contents, max_weights: int | None = None
+    model: nn.Module,
+    header: Header,
+    file: Contents,
+    max_weights: int | None,
+    base: Collection[str],
 ) -> None:
     """Gives the network the posteriors and the deterministic state of the file."""
     require_parameters(model, header.posteriors)  # before any is decoded
@@ -257,7 +275,7 @@ def _filled(
             if noise in header.state:
                 add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
     make_room_for_head(model, header, file)
-    replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
+    replace_state_(model, header.state, lambda name: file.take(f"state/{name}"), base)
     require_sound_head(model)
     head_knows_weights(model)
     model.eval()

@@ -37,7 +37,7 @@ _WHOLE = {"gaussian", "log_uniform", "point"}  # families whose mean has the ten
 
 
 def network_named(
-    model: nn.Module, wanted: str | Mapping[str, Any] | None
+    model: nn.Module, wanted: str | Mapping[str, Any] | None, frozen: bool = True
 ) -> dict[str, Any] | None:
     """{"name", "options"} for the file: as asked for, as known, or as the model itself tells.
 
@@ -46,7 +46,9 @@ def network_named(
     """
     if wanted is None:
         known = describe(model).network
-        return known if known is not None else _told_by(model)
+        return known if known is not None or not frozen else _told_by(model)
+    if not frozen:
+        raise PocketBayesError("frozen=False: load wants the base's network, so leave network= out")
     named: dict[str, Any] = dict(wanted) if isinstance(wanted, Mapping) else {"name": wanted}
     if not isinstance(named.get("name"), str) or not named.keys() <= {"name", "options"}:
         raise PocketBayesError('network must be as "timm:resnet50", or a dict of name and options')

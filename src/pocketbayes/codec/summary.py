@@ -45,6 +45,7 @@ class FileSummary:
         network: the name of the library's network, or as "timm:resnet50" of another's, which
             `load` is to allow; None: it needs a `net`.
         options: that network's options.
+        base: {"sha256", "tensors"} of the frozen network that the file needs beside it.
         members: networks in it; more than 1 for an ensemble.
         families: number of weights by family of posterior.
         weights: number of weights that have a posterior.
@@ -74,6 +75,7 @@ class FileSummary:
     version: int
     network: str | None
     options: dict[str, Any]
+    base: dict[str, Any] | None
     members: int
     likelihood: str | None
     estimator: str | None
@@ -112,6 +114,7 @@ class FileSummary:
         names = self.class_names
         return [
             ("network", self._network()),
+            *self._base(),
             ("likelihood", self.likelihood or "not trained by fit"),
             ("estimator", self.estimator or "-"),
             *inference_in_words(self.prior, self.beta, self.decay_std, self.training),
@@ -141,6 +144,12 @@ class FileSummary:
         library, colon, _ = network.partition(":")
         is_foreign = self.network is not None and colon
         return f"{words}: load(path, allow=({library!r},))" if is_foreign else words
+
+    def _base(self) -> list[tuple[str, str]]:
+        if self.base is None:
+            return []
+        digest, tensors = self.base["sha256"], self.base["tensors"]
+        return [("base", f"{tensors:,} tensors that are not in the file, sha256 {digest[:16]}...")]
 
     def _nats(self) -> list[tuple[str, str]]:
         """The KL, and beside it what storing costs."""
@@ -224,6 +233,7 @@ def summary_of(
         version=file.file.version,
         network=network["name"],
         options=network["options"],
+        base=header.base,
         members=header.members,
         likelihood=model.get("likelihood"),
         estimator=model.get("estimator"),
