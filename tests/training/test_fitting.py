@@ -60,6 +60,8 @@ def small(method):
     made = method(density=0.5, update_every=20) if sparse else method()
     if method is pb.SpikeSlab:
         made = method(beta=0.01)
+    if method is pb.IVON:
+        made = method(step_size=0.3)  # there are few steps
     return dataclasses.replace(made, lr=9e-3, std_lr=3e-2)
 
 
