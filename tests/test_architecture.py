@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "sparsity": "posteriors",
     "layers": "moments posteriors",
     "likelihoods": "layers posteriors",
-    "shrinking": "layers models posteriors",
+    "shrinking": "layers models moments posteriors",
     "tracing": "layers moments programs",
     "methods": "layers posteriors sharing sparsity",
     "codec": "layers likelihoods models posteriors programs tracing",

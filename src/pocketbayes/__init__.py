@@ -42,6 +42,7 @@ _HOME = {
     "Quantization": "compression",
     "Record": "prediction",
     "RigL": "methods",
+    "IVON": "methods",
     "SWAG": "methods",
     "Sharing": "methods",
     "SharingSummary": "compression",
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     )
     from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (
+        IVON,
         SWAG,
         DeepEnsemble,
         Deterministic,

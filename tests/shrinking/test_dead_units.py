@@ -308,7 +308,7 @@ def test_a_unit_with_a_random_bias_stays():
         (nn.AvgPool2d(3, 1, 1, count_include_pad=False), 2), (nn.AvgPool2d(3, 1, 1), 4),
         (nn.ZeroPad2d(1), 4), (nn.ReflectionPad2d(1), 2), (nn.ConstantPad2d(1, 3.0), 5),
         (nn.Upsample(scale_factor=2, mode="bilinear"), 2), (nn.LPPool2d(2, 2), 5),
-        (nn.BatchNorm2d(5, track_running_stats=False), 5), (nn.PReLU(5), 5), (nn.PReLU(), 2),
+        (nn.BatchNorm2d(5, track_running_stats=False), 5), (nn.PReLU(5), 2), (nn.PReLU(), 2),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
@@ -343,15 +343,15 @@ class Between(nn.Module):
         (lambda x: x[:, :5], True), (lambda x: x[:, 3], True), (lambda x: x[1:, :, ::2], False),
         (lambda x: x.view(-1, 512), True), (lambda x: x.view(x.size(0), 8, 64), True),
         (lambda x: x.view(x.shape[0], x.shape[1], 64), False), (lambda x: x.flatten(0, 1), True),
-        (lambda x: x.reshape((x.size(0), -1)), False), (lambda x: x.permute(0, 2, 3, 1), True),
-        (lambda x: x.chunk(2, 1)[0], True), (lambda x: F.softmax(x, 1), True),
-        (lambda x: x.squeeze(), True), (lambda x: x.mean(3).squeeze(0), True),
+        (lambda x: x.reshape((x.size(0), -1)), False), (lambda x: x.permute(0, 2, 3, 1), False),
+        (lambda x: x.chunk(2, 1)[0], False), (lambda x: F.softmax(x, 1), True),
+        (lambda x: x.squeeze(), False), (lambda x: x.mean(3).squeeze(0), False),
         (lambda x: x.sum(1, keepdim=True), True), (lambda x: x.mean(0), True),
-        (lambda x: x.amax((2, 3), keepdim=True).squeeze(3).unsqueeze(1), True),
-        (lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)), True), (lambda x: F.pad(x, (1, 2)), False),
-        (lambda x: torch.stack([x, x], 1), True), (lambda x: x.size(1) * x, True),
-        (lambda x: F.glu(x, 1), True), (lambda x: x.repeat(1, 2, 1, 1), True),
-        (lambda x: torch.cat([x, 2 - x], 1), False), (lambda x: torch.cat([x, x], 2), True),
+        (lambda x: x.amax((2, 3), keepdim=True).squeeze(3).unsqueeze(1), False),
+        (lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)), False), (lambda x: F.pad(x, (1, 2)), False),
+        (lambda x: torch.stack([x, x], 1), False), (lambda x: x.size(1) * x, True),
+        (lambda x: F.glu(x, 1), True), (lambda x: x.repeat(1, 2, 1, 1), False),
+        (lambda x: torch.cat([x, 2 - x], 1), False), (lambda x: torch.cat([x, x], 2), False),
         (lambda x: x + x[:, :1], True), (lambda x: x * x.mean((2, 3), keepdim=True), False),
         (lambda x: F.max_pool1d(x.flatten(2).mean(2), 3, 1, 1), True),
     ],
@@ -587,14 +587,16 @@ class ReadingWeights(nn.Sequential):
         return F.linear(super().forward(x), self[1].weight.T[:3])
 
 
-@pytest.mark.parametrize(
-    ("net", "said"),
-    [(Choosing, "control flow"), (OnlyInTraining, "in training"), (ReadingWeights, "its parts")],
-)
-def test_networks_that_cannot_be_cut_say_why(net, said):
-    model = drop_(bayesian(net(nn.Linear(3, 8), nn.Linear(8, 8))))
-    with pytest.raises(PocketBayesError, match=said):
-        pb.shrink(model, torch.randn(2, 3))
+@pytest.mark.parametrize(("net", "left"), [(Choosing, 4), (OnlyInTraining, 4), (ReadingWeights, 8)])
+def test_whatever_code_runs_around_layers_is_followed(net, left, monkeypatch):
+    model = bayesian(net(nn.Linear(3, 8), nn.Linear(8, 8)))
+    kept = as_packed(model[0]._posteriors["weight"], torch.arange(12), "none")
+    replace_posterior(model, "0.weight", kept)
+    model[0].bias.data[4:] = 0
+    x = torch.rand(2, 3)
+    small = pb.shrink(model, x)
+    assert_same(small, model, x, monkeypatch)
+    assert small[0].out_features == left
 
 
 def test_inclusion_variables_ensembles_and_wrong_examples_are_refused():
@@ -628,7 +630,7 @@ def test_what_cannot_be_compared_is_said_to_be_so():
 @pytest.mark.parametrize(
     ("example", "said"),
     [
-        (torch.randn(3), r"Dimension out of.*: pass a batch"), (torch.zeros(0, 3), "is empty"),
+        (torch.zeros(0, 3), "is empty"),
         ((torch.zeros(2, 3), torch.zeros(2)), "without targets"), ((), "does not take the example"),
         (None, "pass a batch"),
     ],

@@ -11,6 +11,7 @@ from pocketbayes.methods.base import (
 from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
+from pocketbayes.methods.ivon import IVON, trained_by_pairs
 from pocketbayes.methods.laplace import Laplace
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
@@ -33,6 +34,7 @@ from pocketbayes.methods.variational_dropout import VariationalDropout
 METHODS: dict[str, type[Method]] = {
     "deterministic": Deterministic,
     "deep-ensemble": DeepEnsemble,
+    "ivon": IVON,
     "laplace": Laplace,
     "mc-dropout": MCDropout,
     "mean-field": MeanField,
@@ -45,6 +47,7 @@ METHODS: dict[str, type[Method]] = {
 }
 
 __all__ = [
+    "IVON",
     "METHODS",
     "SWAG",
     "DeepEnsemble",
@@ -71,5 +74,6 @@ __all__ = [
     "never_broadcast",
     "restart_",
     "summed",
+    "trained_by_pairs",
     "unshare_",
 ]

@@ -16,9 +16,17 @@ from pocketbayes.moments import (  # noqa: F401  they fill the table
 )
 from pocketbayes.moments.linear import linear_moments
 from pocketbayes.moments.shapes import positions_regrouped
-from pocketbayes.moments.value import Moments, by_rule, carrying, is_carrying, running_module
+from pocketbayes.moments.value import (
+    METADATA,
+    Moments,
+    by_rule,
+    carrying,
+    is_carrying,
+    running_module,
+)
 
 __all__ = [
+    "METADATA",
     "Moments",
     "by_rule",
     "carrying",

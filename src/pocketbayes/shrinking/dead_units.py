@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pocketbayes.errors import PocketBayesError
@@ -15,25 +15,26 @@ from pocketbayes.layers import (
     BayesianModule,
     Ensemble,
     bayesian_modules,
+    called,
     describe,
     drawing_by,
     head_knows_weights,
     named_posteriors,
-    narrow_head,
+    one_draw,
     posteriors_of,
     update_description,
 )
-from pocketbayes.models import PaddedShortcut
-from pocketbayes.posteriors import SpikeSlab
-from pocketbayes.shrinking.channels import needed, shares
-from pocketbayes.shrinking.narrowing import narrow_depthwise_, narrow_layer_, narrow_norm_
-from pocketbayes.shrinking.rules import Survey
+from pocketbayes.posteriors import SpikeSlab, isolated_randomness
+from pocketbayes.shrinking.cutting import cut_, kept_cells
+from pocketbayes.shrinking.following import Follower
+from pocketbayes.shrinking.steps import Comparison
 
+Example = tuple[Any, ...] | dict[str, Any]
 _SAME = 1e-3  # of the largest output; in float32 rounding is far below, a wrong cut far above
 
 
 @torch.no_grad()
-def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
+def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
     """A copy of the model without the units, channels and features that do nothing.
 
     The layers of the copy have fewer inputs and outputs, so that it is smaller and faster, and its
@@ -67,25 +68,18 @@ def shrink(model: nn.Module, example: Tensor | tuple[Any, ...]) -> nn.Module:
         >>> small = shrink(prune_(model), images[:8])
     """
     _require_decided(model)
-    args = example if isinstance(example, tuple) else (example,)
+    args: Example = example if isinstance(example, tuple | dict) else (example,)
     _require_example(model, args)
-    small = copy.deepcopy(model)
-    if isinstance(small, BayesianModule):
-        return small  # one layer: its inputs and outputs are the network's
-    with _evaluating(small):
-        graph = _traced(small, args)
-        survey = Survey(small, graph, describe(small).keeps_dropout)
-        try:
-            before = survey.run(*_copied(args))
-        except Exception as error:
-            raise PocketBayesError(
-                f"the example does not go through the network ({_first_line(error)}): pass a batch "
-                "of inputs as the model will see them, also if it is one of a single input, x[:1]"
-            ) from error
-        if _cut_(small, survey):
+    whole = copy.deepcopy(model)
+    if isinstance(whole, BayesianModule):
+        return whole  # one layer: its inputs and outputs are the network's
+    follower, before = _followed(whole, args)
+    small, kept = _cut(whole, follower, args)
+    if not kept.all():
+        with _evaluating(small):
             _require_same(small, args, before)
-            _forget_name(small)
-        head_knows_weights(small)
+        _forget_name(small)
+    head_knows_weights(small)
     return small
 
 
@@ -101,10 +95,11 @@ def _require_decided(model: nn.Module) -> None:
             )
 
 
-def _require_example(model: nn.Module, args: tuple[Any, ...]) -> None:
+def _require_example(model: nn.Module, args: Example) -> None:
     """An error if the forward pass does not take such arguments, or they hold no input."""
     try:
-        inspect.signature(model.forward).bind(*args)
+        signature = inspect.signature(model.forward)
+        signature.bind(**args) if isinstance(args, dict) else signature.bind(*args)
     except TypeError as error:
         raise PocketBayesError(
             f"the forward pass of {type(model).__name__} does not take the example ({error}): pass "
@@ -122,91 +117,85 @@ def _first_line(error: Exception) -> str:
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, the network is in evaluation mode and without noise."""
-    modes, before = [(module, module.training) for module in model.modules()], set(vars(model))
+    modes = [(module, module.training) for module in model.modules()]
     try:
-        with drawing_by(model.eval(), "mean"):
+        with drawing_by(model.eval(), "mean"), one_draw(model):
             yield
     finally:
-        for name in vars(model).keys() - before:
-            delattr(model, name)  # constants that tracing has left there
         for module, mode in modes:
             module.training = mode
         for _, layer in bayesian_modules(model):
             posteriors_of(layer).train(layer.training)
 
 
-class _Tracer(fx.Tracer):
-    """Takes layers as they are, and looks into the user's own modules."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        known = isinstance(m, BayesianModule | PaddedShortcut)
-        return known or super().is_leaf_module(m, module_qualified_name)
-
-
-def _traced(model: nn.Module, args: tuple[Any, ...]) -> fx.Graph:
-    """The network as a graph, the same in training and in evaluation."""
-    names = list(inspect.signature(model.forward).parameters.values())
-    rest = {p.name: p.default for p in names[len(args) :] if p.default is not p.empty}
-    try:
-        other, graph = (
-            _Tracer().trace(model.train(mode), concrete_args=rest or None) for mode in (True, False)
-        )
-    except Exception as error:
-        raise PocketBayesError(
-            f"the forward pass of {type(model).__name__} cannot be traced ({error}): shrink needs "
-            "one without control flow that depends on values or sizes, and without assignment to "
-            "parts of tensors; rewrite it so, or shrink its parts instead"
-        ) from error
-    if _program(other) != _program(graph):
-        raise PocketBayesError(
-            f"{type(model).__name__} does other things in training than in evaluation, so that a "
-            "channel without use in one may have one in the other; shrink its parts instead"
-        )
-    return graph
+@contextmanager
+def _same_noise() -> Iterator[None]:
+    """Inside, random numbers are the same each time."""
+    with isolated_randomness(torch.empty(0).device):
+        torch.manual_seed(0)
+        yield
 
 
-def _program(graph: fx.Graph) -> list[object]:
-    """What a graph does; constants, which each tracing names anew, without their names."""
-    return [n.op if n.op == "get_attr" else (n.op, n.target) for n in graph.nodes]
+def _followed(model: nn.Module, args: Example) -> tuple[Follower, Any]:
+    """The model's channels, and what it gives for the example."""
+    with _evaluating(model), _same_noise():
+        follower = Follower(model, describe(model).keeps_dropout)
+        try:
+            with follower.running, follower:
+                result = called(model, _copied(args))
+        except Exception as error:
+            raise PocketBayesError(
+                f"the example does not go through the network ({_first_line(error)}): pass a batch "
+                "of inputs as the model will see them, also if it is one of a single input, x[:1]"
+            ) from error
+        follower.end(result)
+    return follower, result
 
 
-def _cut_(model: nn.Module, survey: Survey) -> bool:
-    """Takes out all that is not needed; False: everything is."""
-    kept = needed(survey.cells, survey.readers, survey.channels.values())
-    for name, (before, after) in survey.shortcuts.items():
-        shortcut: Any = model.get_submodule(name)
-        shortcut.before, shortcut.after = int(kept[before].sum()), int(kept[after].sum())
-    inputs_of = {reader.name: reader.inputs.cells for reader in survey.readers}
-    inputs_of |= {name: inputs for name, (_, inputs) in survey.depthwise.items()}
-    narrow_head(model, {name: kept[cells] for name, cells in inputs_of.items()})
-    for reader in survey.readers:
-        outputs, inputs = kept[reader.outputs.cells], kept[reader.inputs.cells]
-        if not (outputs.all() and inputs.all()):
-            layer = model.get_submodule(reader.name)
-            narrow_layer_(layer, outputs, inputs, shares(reader, kept))
-    for name, (outputs, inputs) in survey.depthwise.items():
-        narrow_depthwise_(model.get_submodule(name), kept[outputs], kept[inputs])
-    for name, cells in survey.norms.items():
-        narrow_norm_(model.get_submodule(name), kept[cells])
-    return not bool(kept.all())
+def _cut(model: nn.Module, follower: Follower, args: Example) -> tuple[nn.Module, Tensor]:
+    """A smaller copy, which does step by step what the model did, and the marks of what stays.
+
+    Where it does something else, whatever takes part there stays, and all is done again.
+    """
+    while True:
+        kept = kept_cells(follower)
+        small = copy.deepcopy(model)
+        cut_(small, follower, kept)
+        wrong = None if kept.all() else _first_difference(small, follower, kept, args)
+        if wrong is None or not follower.keep_at(wrong):
+            return small, kept
 
 
-def _copied(args: tuple[Any, ...]) -> Any:
+def _first_difference(
+    small: nn.Module, follower: Follower, kept: Tensor, args: Example
+) -> int | None:
+    """The number of the first step that is not what it was; None: there is none."""
+    comparison = Comparison(follower.steps, kept)
+    with _evaluating(small), _same_noise():
+        try:
+            with comparison:
+                called(small, _copied(args))
+        except Exception:
+            return comparison.number
+    return None
+
+
+def _copied(args: Example) -> Any:
     """The arguments for a pass that may overwrite them."""
     return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, args)
 
 
-def _require_same(model: nn.Module, args: tuple[Any, ...], before: Any) -> None:
+def _require_same(model: nn.Module, args: Example, before: Any) -> None:
     """An error if the smaller network does not compute what the larger did."""
     try:
-        after = model(*_copied(args))
+        after = called(model, _copied(args))
     except Exception as error:
         raise PocketBayesError(
             f"{type(model).__name__} depends on the widths of its layers ({_first_line(error)}): "
             "use the model as it is, or shrink its parts"
         ) from error
     if not _is_same(before, after):
-        again = model(*_copied(args))
+        again = called(model, _copied(args))
         raise PocketBayesError(f"{type(model).__name__} {_why_other(before, after, again)}")
 
 

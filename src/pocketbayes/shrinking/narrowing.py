@@ -1,5 +1,6 @@
 """Layers with some of their channels: posteriors and parameters cut to what stays."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from pocketbayes.layers import BayesianModule, posteriors_of
 from pocketbayes.posteriors import Gaussian, Packed, Point, Posterior, Sparse, as_packed, to_units
 
 Source = Posterior | nn.Parameter
+_WIDTHS = (("out_features", "in_features"), ("out_channels", "in_channels"), ("nf", "nx"))
 
 
 @dataclass(frozen=True)
@@ -108,54 +110,43 @@ def rebuilt(source: Source, parts: Parts) -> Source:
     return as_packed(dense, index, structure)
 
 
-def narrow_layer_(
-    layer: Any, outputs: Tensor, inputs: Tensor, merge: tuple[int, Tensor] | None
+def narrow_(
+    module: nn.Module, name: str, masks: Mapping[int, Tensor], merge: tuple[int, int, Tensor] | None
 ) -> None:
-    """Keeps these outputs and inputs of a linear layer or an ungrouped convolution.
+    """Keeps some places along axes of a parameter, buffer or posterior.
 
-    `merge` are the input that stands for others that go, and their shares.
+    `merge` are the axis of inputs, the one that stands for others that go, and their shares.
     """
-    out_axis, in_axis = weight_axes(layer)
-    weight = source_of(layer, "weight")
-    assert weight is not None
-    parts = parts_of(weight)
-    if merge is not None:
-        parts = with_merged(parts, in_axis, *merge)
-    parts = parts.at(inputs, in_axis).at(outputs, out_axis)
-    _put(layer, "weight", rebuilt(weight, parts))
-    _narrow_vector_(layer, "bias", outputs)
-    kind = "features" if isinstance(layer, nn.Linear) else "channels"
-    setattr(layer, f"in_{kind}", int(inputs.sum()))
-    setattr(layer, f"out_{kind}", int(outputs.sum()))
-
-
-def narrow_depthwise_(layer: Any, outputs: Tensor, inputs: Tensor) -> None:
-    """Keeps these channels of a depthwise convolution, which has a group for each input."""
-    _narrow_vector_(layer, "weight", outputs)
-    _narrow_vector_(layer, "bias", outputs)
-    layer.in_channels = layer.groups = int(inputs.sum())
-    layer.out_channels = int(outputs.sum())
-
-
-def narrow_norm_(norm: Any, channels: Tensor) -> None:
-    """Keeps these channels of a batch norm."""
-    for name in ("weight", "bias"):
-        _narrow_vector_(norm, name, channels)
-    for name in ("running_mean", "running_var"):
-        if norm._buffers[name] is not None:
-            norm._buffers[name] = _picked(norm._buffers[name], channels, 0)
-    norm.num_features = int(channels.sum())
-
-
-def weight_axes(layer: Any) -> tuple[int, int]:
-    """The axes of outputs and inputs in a layer's weight."""
-    return (1, 0) if getattr(layer, "transposed", False) else (0, 1)
-
-
-def _narrow_vector_(module: nn.Module, name: str, places: Tensor) -> None:
     source = source_of(module, name)
-    if source is not None:
-        _put(module, name, rebuilt(source, parts_of(source).at(places, 0)))
+    if source is None:
+        buffer = module._buffers[name]
+        assert buffer is not None
+        for axis, mask in masks.items():
+            buffer = _picked(buffer, mask, axis)
+        module._buffers[name] = buffer
+    else:
+        parts = parts_of(source)
+        if merge is not None:
+            parts = with_merged(parts, *merge)
+        for axis, mask in masks.items():
+            parts = parts.at(mask, axis)
+        _put(module, name, rebuilt(source, parts))
+    _set_widths(module, name, {axis: int(mask.sum()) for axis, mask in masks.items()})
+
+
+def _set_widths(module: Any, name: str, sizes: Mapping[int, int]) -> None:
+    """The numbers that layers keep of their weights' sizes."""
+    if name != "weight":
+        return
+    turned = getattr(module, "transposed", False) or hasattr(module, "nf")
+    groups = getattr(module, "groups", 1)
+    several = module.out_channels // groups if groups > 1 else 1
+    for kinds in _WIDTHS:
+        for axis, kind in enumerate(reversed(kinds) if turned else kinds):
+            if kind in vars(module) and axis in sizes:
+                setattr(module, kind, sizes[axis])
+    if groups > 1:
+        module.in_channels = module.groups = sizes[0] // several
 
 
 def _put(module: nn.Module, name: str, new: Source) -> None:

@@ -84,7 +84,7 @@ class Steps:
                 loss, numbers = self._loss(x, y, weight)
                 self.fabric.backward(loss if share == 1 else share * loss)
             self.at.add(numbers, len(y))
-        step_(self.optimizers, self.at.lr_scale, method.clip_norm)
+        step_(self.optimizers, self.at.lr_scale, self.at.beta / size, method.clip_norm)
         self.at.step += 1
         for _, _, y in group:
             self.targets.add(self.at.epoch, y)
