@@ -76,18 +76,20 @@ def fit_members(
     resume: bool,
     progress: bool,
     logger: Any = None,
+    restarts: bool = True,
 ) -> FitResult:
-    """Trains copies of the model one after another, each from a start of its own."""
+    """Trains copies of the model one after another: from a start of its own, or from the last."""
     directory = begun_directory(out, resume)
-    members, history, seconds, peaks = [], list[dict[str, Any]](), 0.0, list[int]()
+    members = list[nn.Module]()
+    history, seconds, peaks = list[dict[str, Any]](), 0.0, list[int]()
     for number in range(count):
         if progress and int(os.environ.get("RANK", 0)) == 0:
             print(f"member {number + 1} of {count}", file=sys.stderr)
         member, member_seed = (
-            copy.deepcopy(model),
+            copy.deepcopy(model if restarts or not members else members[-1]),
             seed if number == 0 else mixed_seed(seed, number),
         )
-        if number > 0:
+        if number > 0 and restarts:
             with isolated_randomness(next(member.parameters()).device):
                 torch.manual_seed(member_seed)
                 restart_(member)

@@ -145,7 +145,9 @@ def fit(
         if isinstance(method, DeepEnsemble):
             fit_one = partial(fit_one, method=method.member(), epochs=epochs)
             place = out, resume, progress, logger
-            return fit_members(model, method.members, fit_one, seed, *place)
+            return fit_members(
+                model, method.members, fit_one, seed, *place, restarts=method.restarts
+            )
         stages = method.stages()
         if stages is not None:
             fit_one = partial(fit_one, seed=seed)
