@@ -1,7 +1,7 @@
 """What variational inference makes of a trained network, epoch by epoch.
 
     python benchmarks/from_trained.py --data digits --seeds 0 1 2
-    python benchmarks/from_trained.py --data fashion-mnist --root DATA
+    python benchmarks/from_trained.py --data fashion-mnist --root DATA --rows 20000
 
 A plain network is trained by Adam and a cosine, then converted and handed to `fit`, with nothing
 said but the epochs. One row each for the plain network, for draws right after conversion, and after
@@ -75,6 +75,8 @@ def run(a: argparse.Namespace, seed: int) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     train = open_dataset(a.data, "train", a.root)
+    if a.rows is not None:
+        train = train.subset(torch.arange(a.rows))
     loader = MemoryLoader(train, a.batch_size, shuffle=True)
     net = network(a.data).to(device)
     plain_training(net, loader, PLAIN_EPOCHS[a.data], device)
@@ -92,6 +94,7 @@ def main() -> None:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--data", choices=PLAIN_EPOCHS, default="digits")
     made.add_argument("--root", type=Path)
+    made.add_argument("--rows", type=int, help="the first of the training set; default: all")
     made.add_argument("--batch-size", type=int, default=64)
     made.add_argument("--epochs", nargs="+", type=int, default=[1, 10])
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
