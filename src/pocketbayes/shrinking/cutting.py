@@ -115,5 +115,6 @@ def _set_numbers(model: nn.Module, follower: Follower, kept: Tensor) -> None:
                     if numbers[name] == marks.shape[axis] > 1:
                         wanted[step.module, name].add(int(kept_along(marks, axis).sum()))
     for (module, name), sizes in wanted.items():
-        if len(sizes) == 1:
-            setattr(model.get_submodule(module), name, sizes.pop())
+        new = sizes - {getattr(model.get_submodule(module), name)}
+        if len(new) == 1:
+            setattr(model.get_submodule(module), name, new.pop())

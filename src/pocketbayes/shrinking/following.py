@@ -82,8 +82,10 @@ class Follower(TorchFunctionMode):
         try:
             known = outputs and call.name in RULES
             found = RULES[call.name](self, call) if known else self._lost(call)
-        except LostTrackError:
-            found = self._lost(call)
+        except (LostTrackError, LookupError, TypeError, ValueError, RuntimeError):
+            found = self._lost(
+                call
+            )  # perhaps as it was called in a way that the rule does not know
         each = found if isinstance(found, list) else [found, *[None] * (len(outputs) - 1)]
         for tensor, channels in zip(outputs, each, strict=False):
             self._note(tensor, channels)
