@@ -56,17 +56,20 @@ def merged(follower: Follower, operands: Sequence[Operand]) -> Channels:
     the same for all heads keeps each head whole.
     """
     base = _base(follower, operands)
-    assert base.channels is not None
+    made = base.channels
+    assert made is not None
+    fixed = set[int]()
     for other in operands:
         if other.tensor is base.tensor:
             continue
         other = _with_cells(follower, other, base)
-        for axis in base.axes:
-            if other.shape[axis] > 1 and axis not in other.axes:
-                follower.cells.fix(base.channels.cells, axis)
+        fixed |= {axis for axis in base.axes if other.shape[axis] > 1 and axis not in other.axes}
         if other.channels is not None:
-            _tie(follower, other, base.axes, other.channels, base.channels)
-    return base.channels
+            _tie(follower, other, base.axes, other.channels, made)
+    for axis in sorted(fixed):
+        follower.cells.fix(made.cells, axis)
+        made = made.first(axis) if len(made.axes) > 1 else made
+    return made
 
 
 def _tie(
