@@ -40,6 +40,7 @@ from pocketbayes.layers.description import (
 )
 from pocketbayes.layers.ensembles import Ensemble, members_of
 from pocketbayes.layers.estimators import ESTIMATORS
+from pocketbayes.layers.fewer_heads import FewerHeads, keep_heads_
 from pocketbayes.layers.heads import (
     forget_head,
     head_kept,
@@ -120,6 +121,7 @@ __all__ = [
     "BayesianModule",
     "Description",
     "Ensemble",
+    "FewerHeads",
     "Gone",
     "HeadInputs",
     "Inputs",
@@ -165,6 +167,7 @@ __all__ = [
     "inference_in_words",
     "is_description",
     "is_fully_connected",
+    "keep_heads_",
     "leave_noise_to_loss",
     "library_type",
     "like_output",

@@ -147,9 +147,9 @@ def fit(
             patience=patience, accumulate=accumulate, strategy=strategy,
         )  # fmt: skip
         if isinstance(method, DeepEnsemble):
-            fit_one = partial(fit_one, method=method.member(), epochs=epochs)
+            fit_one = partial(fit_one, epochs=epochs)
             place = out, resume, progress, logger
-            return fit_members(model, method.members, fit_one, seed, *place)
+            return fit_members(model, method, fit_one, seed, *place)
         stages = method.stages()
         if stages is not None:
             fit_one = partial(fit_one, seed=seed)
