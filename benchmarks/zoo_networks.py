@@ -36,46 +36,85 @@ def words(rows: int = 2, length: int = 12, first: int = 5, most: int = 90) -> Te
     return torch.randint(first, most, (rows, length), generator=draw)
 
 
-# The smallest of each of timm's modules that another name or size makes quicker.
-TIMM: dict[str, tuple[str, dict[str, Any]]] = {}
-SIDES = (64, 128, 256)
+# Of each of timm's modules a small network; the larger ones with fewer units and blocks.
+TIMM = """
+beit_base_patch16_224 halonet_h1 test_byobnet cait_xxs24_224 coat_tiny convit_tiny
+convmixer_768_32 test_convnext cpubone_nano crossvit_tiny_240 csatv2 cs3darknet_focus_s
+cspnext_tiny davit_tiny deepseek_vit_412m deit_tiny_patch16_224 densenet121 dla46x_c dpn48b
+edgenext_xx_small efficientformer_l1 efficientformerv2_s0 test_efficientnet efficientvim_m1
+efficientvit_b0 efficientvit_m0 vit_tiny_patch16_dinov3_qkvb fasternet_t0 fastvit_t8
+focalnet_tiny_srf gcvit_xxtiny gemma4_vit_167m ghostnet_050 hardcorenas_b hgnetv2_b0
+hiera_tiny_224 sam2_hiera_tiny hrnet_w18_small iformer_t inception_next_atto inception_resnet_v2
+inception_v3 inception_v4 lcnetv2_small levit_128s lowformer_b0 test_mambaout test_coatnet
+poolformerv2_s12 gmlp_ti16_224 lcnet_035 mobilenetv5_base mobilevit_xxs mvitv2_tiny
+naflexvit_base_patch16_gap nasnetalarge nest_tiny nextvit_small test_nfnet pit_ti_224 pnasnet5large
+pvt_v2_b0 qwen3_vit_88m rdnet_tiny regnetx_002 repghostnet_050 repvit_m1 res2next50 resnest14d
+test_resnet resnetv2_18 rexnet_100 selecsls42 legacy_seresnet18 sequencer2d_s shvit_s1 skresnet18
+starnet_s050 swiftformer_xs swin_tiny_patch4_window7_224 swinv2_tiny_window8_256
+swinv2_cr_tiny_224 tiny_vit_5m_224 tnt_s_patch16_224 tresnet_m twins_svt_small vgg11 visformer_tiny
+test_vit vit_tiny_r_s16_p8_224 test_vit_relpos samvit_base_patch16_224 vitamin_small_224 volo_d1_224
+ese_vovnet19b_slim_dw legacy_xception xception41p xcit_nano_12_p8_224
+""".split()
+NARROW = {"embed_dim": 48, "depth": 2, "num_heads": 3}
+SMALLER: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("beit", "deepseek_vit", "gemma4_vit", "qwen3_vit", "naflexvit"), NARROW),
+    "vision_transformer_sam": NARROW | {"global_attn_indexes": [1]},
+    "davit": {"embed_dims": (16, 32, 48, 64), "num_heads": (1, 2, 3, 4), "depths": (1,) * 4},
+    "hiera": {"embed_dim": 24, "stages": (1, 1, 2, 1)},
+    "hieradet_sam2": {"embed_dim": 24, "stages": (1, 1, 2, 1)},
+    "mobilenetv5": {"channel_multiplier": 0.25},
+    "sequencer": {
+        "layers": (1,) * 4, "embed_dims": (24, 48, 48, 48), "hidden_sizes": (6, 12, 12, 12),
+    },
+    "swin_transformer": {"embed_dim": 24, "depths": (2,) * 4},
+    "swin_transformer_v2": {"embed_dim": 24, "depths": (2,) * 4},
+    "swin_transformer_v2_cr": {"embed_dim": 24, "depths": (2,) * 4},
+    "tnt": {"embed_dim": 48, "inner_dim": 12, "depth": 2},
+    "twins": {"embed_dims": (16, 32, 64, 128), "depths": (1, 1, 1, 2)},
+    "cait": {"depth": 2},
+    "xcit": {"depth": 2},
+}  # fmt: skip
 
 
 def timm_networks() -> list[Network]:
-    """One of every module of timm."""
+    """One of every module of timm; of one that is not known here the first."""
     import timm
 
-    return [
-        Network(
-            module, *timm_network(timm, *TIMM.get(module, (timm.list_models(module=module)[0], {})))
-        )
-        for module in timm.list_modules()
-        if timm.list_models(module=module)
-    ]
+    def name_in(module: str) -> str:
+        names = timm.list_models(module=module)
+        return next((name for name in TIMM if name in names), names[0])
+
+    modules = [module for module in timm.list_modules() if timm.list_models(module=module)]
+    return [Network(m, *timm_network(timm, name_in(m), SMALLER.get(m, {}))) for m in modules]
 
 
 def timm_network(
     timm: Any, name: str, options: dict[str, Any]
 ) -> tuple[Callable[[], nn.Module], Callable[[], Tensor]]:
-    """How to make it, and pictures of the size that it wants, or of 64 x 64."""
+    """How to make it, and pictures of the size that it wants, or of 96 x 96."""
     known = timm.get_pretrained_cfg(name)
-    side = options.get("img_size", known.input_size[-1] if known.fixed_input_size else 64)
+    side = known.input_size[-1] if known and known.fixed_input_size else 96
     return lambda: timm.create_model(name, num_classes=10, **options), normal(2, 3, side, side)
 
 
 SMALL = {
     "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 37, "max_position_embeddings": 64, "pad_token_id": 0, "use_cache": False,
+    "intermediate_size": 48, "max_position_embeddings": 64, "pad_token_id": 0, "use_cache": False,
 }  # fmt: skip
 KEYS = {"num_key_value_heads": 2, "head_dim": 8}
 PICTURES = {"image_size": 32, "patch_size": 8}
 STAGES = {"hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2}
+WINDOWS = {
+    "image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2],
+    "window_size": 4, "num_hidden_layers": None, "num_attention_heads": None,
+}  # fmt: skip
 EXPERTS = {"moe_intermediate_size": 16, "num_local_experts": 4, "num_experts": 4}
 SOUND = {
     "conv_dim": [16, 16], "conv_stride": [4, 4], "conv_kernel": [8, 8],
     "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2,
 }  # fmt: skip
 TEXT, IMAGE, BOTH, SPEECH, WAVE, PAIR = "text", "image", "both", "speech", "wave", "pair"
+LARGER = "larger image"
 # Family: class, its settings beside SMALL, and what it reads.
 TRANSFORMERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "bert": ("BertForSequenceClassification", {}, TEXT),
@@ -91,7 +130,8 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "deberta-v2": ("DebertaV2ForSequenceClassification", {"relative_attention": True,
                    "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}, TEXT),
     "xlnet": ("XLNetForSequenceClassification",
-              {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 37}, TEXT),
+              {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48,
+               "max_position_embeddings": None}, TEXT),
     "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4}, TEXT),
     "gpt-neo": ("GPTNeoForCausalLM", {"num_layers": 2, "num_heads": 4,
                 "attention_types": [[["global", "local"], 1]]}, TEXT),
@@ -123,6 +163,9 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], str]] = {
         "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
         "decoder_attention_heads": 4, "encoder_ffn_dim": 37, "decoder_ffn_dim": 37}, PAIR),
     "rwkv": ("RwkvForCausalLM", {"attention_hidden_size": 32}, TEXT),
+    "rwkv-not-rescaled": (
+        "RwkvForCausalLM", {"attention_hidden_size": 32, "rescale_every": 0}, TEXT,
+    ),
     "mamba": ("MambaForCausalLM", {"state_size": 4}, TEXT),
     "mamba2": ("Mamba2ForCausalLM", {"state_size": 4, "num_heads": 8, "head_dim": 8,
                "n_groups": 1, "chunk_size": 4}, TEXT),
@@ -134,18 +177,17 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "longformer": ("LongformerForSequenceClassification", {"attention_window": 4}, TEXT),
     "big-bird": ("BigBirdForSequenceClassification", {"block_size": 2}, TEXT),
     "funnel": ("FunnelForSequenceClassification", {"d_model": 32, "n_head": 4, "d_head": 8,
-               "d_inner": 37, "block_sizes": [1, 1], "num_decoder_layers": 1}, TEXT),
+               "d_inner": 48, "num_hidden_layers": None, "block_sizes": [1, 1], "num_decoder_layers": 1}, TEXT),
     "fnet": ("FNetForSequenceClassification", {}, TEXT),
     "convbert": ("ConvBertForSequenceClassification", {"embedding_size": 32}, TEXT),
-    "squeezebert": ("SqueezeBertForSequenceClassification", {"embedding_size": 32}, TEXT),
+    "squeezebert": ("SqueezeBertForSequenceClassification", {"embedding_size": 32,
+                    "intermediate_size": 64}, TEXT),
     "mobilebert": ("MobileBertForSequenceClassification", {"embedding_size": 32,
                    "intra_bottleneck_size": 32, "true_hidden_size": 32}, TEXT),
     "vit": ("ViTForImageClassification", PICTURES, IMAGE),
     "deit": ("DeiTForImageClassification", PICTURES, IMAGE),
-    "swin": ("SwinForImageClassification", {"image_size": 32, "patch_size": 2, "embed_dim": 16,
-             "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}, IMAGE),
-    "swinv2": ("Swinv2ForImageClassification", {"image_size": 32, "patch_size": 2,
-               "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}, IMAGE),
+    "swin": ("SwinForImageClassification", WINDOWS, IMAGE),
+    "swinv2": ("Swinv2ForImageClassification", WINDOWS, IMAGE),
     "beit": ("BeitForImageClassification", PICTURES | {"use_relative_position_bias": True,
              "use_mask_token": True}, IMAGE),
     "dinov2": ("Dinov2ForImageClassification", PICTURES, IMAGE),
@@ -153,7 +195,7 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "convnextv2": ("ConvNextV2ForImageClassification", STAGES, IMAGE),
     "resnet": ("ResNetForImageClassification", STAGES | {"embedding_size": 8}, IMAGE),
     "mobilevit": ("MobileViTForImageClassification", {"hidden_sizes": [16, 24, 32],
-                  "neck_hidden_sizes": [4, 4, 8, 12, 16, 24, 32], "image_size": 32}, IMAGE),
+                  "neck_hidden_sizes": [4, 4, 8, 12, 16, 24, 32], "image_size": 128}, LARGER),
     "segformer": ("SegformerForSemanticSegmentation", {"num_encoder_blocks": 2, "depths": [1, 1],
         "hidden_sizes": [8, 16], "num_attention_heads": [1, 2], "sr_ratios": [2, 1],
         "patch_sizes": [7, 3], "strides": [4, 2], "mlp_ratios": [2, 2],
@@ -173,6 +215,7 @@ READ: dict[str, Callable[[], dict[str, Tensor]]] = {
     TEXT: lambda: {"input_ids": words()},
     PAIR: lambda: {"input_ids": words(), "decoder_input_ids": words(2, 5)},
     IMAGE: lambda: {"pixel_values": normal(2, 3, 32, 32)()},
+    LARGER: lambda: {"pixel_values": normal(2, 3, 128, 128)()},
     BOTH: lambda: {"input_ids": words(), "pixel_values": normal(2, 3, 32, 32)()},
     SPEECH: lambda: {"input_features": normal(2, 8, 40)(), "decoder_input_ids": words(2, 5)},
     WAVE: lambda: {"input_values": normal(2, 600)()},
@@ -192,7 +235,8 @@ def transformer(name: str, options: dict[str, Any]) -> nn.Module:
     import transformers
 
     kind = getattr(transformers, name)
-    made: nn.Module = kind(kind.config_class(**SMALL | options))
+    said = {key: value for key, value in (SMALL | options).items() if value is not None}
+    made: nn.Module = kind(kind.config_class(**said))
     return made
 
 
@@ -249,18 +293,29 @@ def loralib_networks() -> list[Network]:
         net[-1].requires_grad_(True)
         return net
 
+    def linear(**options: Any) -> nn.Module:
+        return frozen(loralib.Linear(8, 16, r=2, **options), nn.ReLU(), nn.Linear(16, 3))
+
+    def merged() -> nn.Module:
+        parts = [True, False, True]
+        layer = loralib.MergedLinear(8, 12, r=2, enable_lora=parts, merge_weights=False)
+        return frozen(layer, nn.Linear(12, 3))
+
+    def convolution() -> nn.Module:
+        layer = loralib.Conv2d(3, 6, kernel_size=3, r=2, merge_weights=False)
+        return frozen(layer, nn.Flatten(), nn.Linear(216, 3))
+
+    def embedding() -> nn.Module:
+        layer = loralib.Embedding(99, 8, r=2, merge_weights=False)
+        return frozen(layer, nn.Flatten(), nn.Linear(96, 3))
+
     return [
-        Network("linear", lambda: frozen(loralib.Linear(8, 16, r=2), nn.ReLU(), nn.Linear(16, 3)),
-                normal(4, 8)),
-        Network("merged-linear", lambda: frozen(
-            loralib.MergedLinear(8, 12, r=2, enable_lora=[True, False, True]), nn.Linear(12, 3)),
-            normal(4, 8)),
-        Network("convolution", lambda: frozen(
-            loralib.Conv2d(3, 6, kernel_size=3, r=2), nn.Flatten(), nn.Linear(216, 3)),
-            normal(2, 3, 8, 8)),
-        Network("embedding", lambda: frozen(
-            loralib.Embedding(99, 8, r=2), nn.Flatten(), nn.Linear(96, 3)), words),
-    ]  # fmt: skip
+        Network("linear", lambda: linear(merge_weights=False), normal(4, 8)),
+        Network("linear, merging", linear, normal(4, 8)),
+        Network("merged-linear", merged, normal(4, 8)),
+        Network("convolution", convolution, normal(2, 3, 8, 8)),
+        Network("embedding", embedding, words),
+    ]
 
 
 class Graph(nn.Module):
