@@ -25,6 +25,7 @@ _HOME = {
     "Compression": "compression",
     "ConversionError": "errors",
     "DataError": "errors",
+    "CyclicalSGMCMC": "methods",
     "DeepEnsemble": "methods",
     "Deterministic": "methods",
     "FeatureReport": "report",
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
     from pocketbayes.methods import (
         IVON,
         SWAG,
+        CyclicalSGMCMC,
         DeepEnsemble,
         Deterministic,
         Laplace,

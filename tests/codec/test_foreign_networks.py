@@ -233,6 +233,14 @@ def test_a_model_of_transformers_is_named_and_built_again(network, labels, trans
     assert path.read_bytes() == data
 
 
+def test_the_file_tells_no_path_and_passes_over_what_builds_nothing(transformers, path):
+    net = bert(transformers, task_specific_params={"a": {"b": 1}}, gradient_checkpointing=False)
+    net.config._name_or_path = net.name_or_path = "/home/me/secret"
+    assert pb.save(pb.bayesianize_(net), path).network is not None
+    assert b"secret" not in path.read_bytes()
+    assert pb.load(path, allow=("transformers",)).name_or_path == ""
+
+
 def config_with(**fields):
     def change(description, sections):
         options = description["model"]["network"]["options"]

@@ -40,6 +40,7 @@ from pocketbayes.layers.description import (
 )
 from pocketbayes.layers.ensembles import Ensemble, members_of
 from pocketbayes.layers.estimators import ESTIMATORS
+from pocketbayes.layers.fewer_heads import FewerHeads, keep_heads_
 from pocketbayes.layers.heads import (
     forget_head,
     head_kept,
@@ -103,6 +104,7 @@ from pocketbayes.layers.selection import library_type
 from pocketbayes.layers.uses import tells_rows_alike, uses_of_weights
 from pocketbayes.layers.walking import (
     first_parameter,
+    has_frozen_base,
     has_posteriors,
     has_random_weights,
     is_fully_connected,
@@ -119,6 +121,7 @@ __all__ = [
     "BayesianModule",
     "Description",
     "Ensemble",
+    "FewerHeads",
     "Gone",
     "HeadInputs",
     "Inputs",
@@ -152,6 +155,7 @@ __all__ = [
     "forget_calibration",
     "forget_head",
     "has_description",
+    "has_frozen_base",
     "has_posteriors",
     "has_random_weights",
     "has_stale_head",
@@ -163,6 +167,7 @@ __all__ = [
     "inference_in_words",
     "is_description",
     "is_fully_connected",
+    "keep_heads_",
     "leave_noise_to_loss",
     "library_type",
     "like_output",

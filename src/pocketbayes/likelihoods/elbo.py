@@ -8,7 +8,13 @@ from torch import Tensor, nn
 from pocketbayes.errors import PocketBayesError
 from pocketbayes.layers import Inputs, describe, home, named_posteriors, require_module, run
 from pocketbayes.likelihoods.table import LIKELIHOODS
-from pocketbayes.posteriors import Posterior, Shared, codebooks_with_passes
+from pocketbayes.posteriors import (
+    Posterior,
+    Shared,
+    codebooks_with_passes,
+    is_split,
+    summed_over_parts,
+)
 
 
 def kl(model: nn.Module) -> Tensor:
@@ -44,10 +50,16 @@ def total_kl(posteriors: Iterable[Posterior], decay_std: float | None = None) ->
             terms.append(posterior.kl())
         mean = getattr(posterior, "mean", None)
         if decay_std is not None and mean is not None and mean.requires_grad:
-            terms.append(mean.square().sum() / (2 * decay_std**2))
+            terms.append(_sum_of_squares(mean) / (2 * decay_std**2))
     if not terms:
         raise PocketBayesError("this model has no posterior: call bayesianize_(net) first")
     return torch.stack([term.to(terms[0].device, terms[0].dtype) for term in terms]).sum()
+
+
+def _sum_of_squares(mean: Tensor) -> Tensor:
+    if is_split(mean):
+        return summed_over_parts(_sum_of_squares, mean)
+    return mean.square().sum()
 
 
 class Objective(nn.Module):

@@ -8,6 +8,7 @@ from pocketbayes.methods.base import (
     make_points_,
     unshare_,
 )
+from pocketbayes.methods.csg_mcmc import CyclicalSGMCMC
 from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
@@ -32,6 +33,7 @@ from pocketbayes.methods.swag import SWAG
 from pocketbayes.methods.variational_dropout import VariationalDropout
 
 METHODS: dict[str, type[Method]] = {
+    "csg-mcmc": CyclicalSGMCMC,
     "deterministic": Deterministic,
     "deep-ensemble": DeepEnsemble,
     "ivon": IVON,
@@ -50,6 +52,7 @@ __all__ = [
     "IVON",
     "METHODS",
     "SWAG",
+    "CyclicalSGMCMC",
     "DeepEnsemble",
     "Deterministic",
     "ExchangingMethod",

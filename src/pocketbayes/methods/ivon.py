@@ -33,7 +33,7 @@ class IVON(VariationalMethod):
 
     prior: str | None = "fixed"
     warmup: float | None = 0.0
-    step_size: float = 0.3
+    step_size: float = 0.1
     curvature_rate: float = 1e-2
     prior_std: float | None = 0.5
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.layers import FewerHeads, plain_class_of
 from pocketbayes.shrinking.channels import ALWAYS, Channels
 from pocketbayes.shrinking.following import Follower, Found, LostTrackError, rule
 from pocketbayes.shrinking.merging import Operand, merged, onto
@@ -32,9 +33,8 @@ class Side:
         if axis not in self.channels.axes:
             return self
         follower.cells.fix(self.channels.cells, axis)
-        zero = self.channels.zero.all(axis, keepdim=True)
         left = self.channels.first(axis)
-        left = replace(left, constant=zero)
+        left = left.varying(left.zero)
         return replace(self, channels=left if left.axes else None)
 
     def placed(self, letters: str) -> Operand:
@@ -230,7 +230,10 @@ def _multi_head(follower: Follower, call: Call) -> list[Found]:
     for each in (q, k):
         follower.cells.fix(each.cells, 1)
         follower.cells.tie(each.cells[:, :1], v.cells)
-    follower.attentions[follower.running.name] = v.cells
+    if plain_class_of(module) in (nn.MultiheadAttention, FewerHeads):
+        follower.attentions[follower.running.name] = v.cells
+    else:  # a forward of its own may read widths
+        follower.cells.pin(v.cells)
     masks = [options.get("key_padding_mask"), options.get("attn_mask")]
     steady = all(m is None for m in masks) and not (rate and follower.keeps_dropout)
     constant = v.constant if steady else v.zero

@@ -46,10 +46,11 @@ class Channels:
         more = (1,) * (dimensions - self.cells.dim())
         return Channels(*(t.reshape(more + t.shape) for t in self.fields))
 
-    def first(self, axis: int, keep: bool = True) -> "Channels":
-        """Of those along this axis only the first."""
-        picked = (t.narrow(axis, 0, 1) for t in self.fields)
-        return Channels(*(t if keep else t.squeeze(axis) for t in picked))
+    def first(self, axis: int) -> "Channels":
+        """One for all along this axis, which go together; a constant, if all are the same one."""
+        cells, constant, value = (t.narrow(axis, 0, 1) for t in self.fields)
+        alike = (self.value == value).all(axis, keepdim=True).cpu()
+        return Channels(cells, constant & alike & self.constant.all(axis, keepdim=True), value)
 
     def along(self, axis: int) -> "Channels":
         """In one dimension, that of this axis, along which alone they lie."""

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import narrow_head
+from pocketbayes.layers import keep_heads_, narrow_head
 from pocketbayes.shrinking.channels import (
     Reader,
     Ref,
@@ -17,7 +18,7 @@ from pocketbayes.shrinking.channels import (
     without_crossings,
 )
 from pocketbayes.shrinking.following import Follower
-from pocketbayes.shrinking.narrowing import narrow_
+from pocketbayes.shrinking.narrowing import narrow_, parts_in, rescale_, set_widths
 from pocketbayes.shrinking.operations import is_adapted
 
 # Numbers that modules keep of the widths of their tensors, and read in `forward`.
@@ -65,18 +66,39 @@ def cut_(model: nn.Module, follower: Follower, kept: Tensor) -> None:
     for name, padded in follower.shortcuts.items():
         shortcut: Any = model.get_submodule(name)
         shortcut.before, shortcut.after = (int(kept[cells].sum()) for cells in padded)
-    readers = {reader.weight: reader for reader in _rewritable(follower.readers)}
-    masks = {ref: _masks(follower, ref, kept) for ref in follower.weights.grids}
     _narrow_head(model, follower, kept)
+    masks = {ref: _masks(follower, ref, kept) for ref in follower.weights.grids}
+    readers = {reader.weight: reader for reader in _rewritable(follower.readers)}
     for ref, along in masks.items():
         if not all(bool(mask.all()) for mask in along.values()):
             reader = readers.get(ref)
             merge = None if reader is None else shares(reader, kept)
             input_axis = follower.weights.input_axis.get(ref, 0)
-            narrow_(
-                model.get_submodule(ref.module), ref.name, along, merge and (input_axis, *merge)
-            )
+            module = model.get_submodule(ref.module)
+            narrow_(module, ref.name, along, merge and (input_axis, *merge))
+            set_widths(_owner(model, ref), ref.name, along)
+    for ref, factor in follower.weights.factors.items():
+        before = parts_in(follower.weights.model.get_submodule(ref.module), ref.name).mean
+        rows = masks[ref].get(0, torch.ones(len(before), dtype=torch.bool))
+        rescale_(model.get_submodule(ref.module), ref.name, factor.name, before[rows])
     _set_numbers(model, follower, kept)
+    for name, cells in follower.attentions.items():
+        heads = kept[cells].all(1)
+        if not heads.all():
+            keep_heads_(model.get_submodule(name), int(heads.sum()))
+            _leave_nested_tensors(model)
+
+
+def _owner(model: nn.Module, ref: Ref) -> nn.Module:
+    """The layer that a weight is of, also if it is parametrised."""
+    return model.get_submodule(ref.module.partition(".parametrizations.")[0])
+
+
+def _leave_nested_tensors(model: nn.Module) -> None:
+    """Keeps torch's encoders from tensors that only whole attention takes."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False
 
 
 def _masks(follower: Follower, ref: Ref, kept: Tensor) -> dict[int, Tensor]:
@@ -115,5 +137,6 @@ def _set_numbers(model: nn.Module, follower: Follower, kept: Tensor) -> None:
                     if numbers[name] == marks.shape[axis] > 1:
                         wanted[step.module, name].add(int(kept_along(marks, axis).sum()))
     for (module, name), sizes in wanted.items():
-        if len(sizes) == 1:
-            setattr(model.get_submodule(module), name, sizes.pop())
+        new = sizes - {getattr(model.get_submodule(module), name)}
+        if len(new) == 1:
+            setattr(model.get_submodule(module), name, new.pop())

@@ -70,7 +70,7 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
     _require_decided(model)
     args: Example = example if isinstance(example, tuple | dict) else (example,)
     _require_example(model, args)
-    whole = copy.deepcopy(model)
+    whole = _copy(model)
     if isinstance(whole, BayesianModule):
         return whole  # one layer: its inputs and outputs are the network's
     follower, before = _followed(whole, args)
@@ -112,6 +112,13 @@ def _require_example(model: nn.Module, args: Example) -> None:
 def _first_line(error: Exception) -> str:
     """What went wrong, without the tracer's advice to its authors."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """A copy; tensors that hooks computed for the last pass are computed anew."""
+    computed = (t for module in model.modules() for t in vars(module).values())
+    memo = {id(t): t.detach() for t in computed if isinstance(t, Tensor) and not t.is_leaf}
+    return copy.deepcopy(model, memo)
 
 
 @contextmanager
@@ -159,7 +166,7 @@ def _cut(model: nn.Module, follower: Follower, args: Example) -> tuple[nn.Module
     """
     while True:
         kept = kept_cells(follower)
-        small = copy.deepcopy(model)
+        small = _copy(model)
         cut_(small, follower, kept)
         wrong = None if kept.all() else _first_difference(small, follower, kept, args)
         if wrong is None or not follower.keep_at(wrong):

@@ -82,8 +82,10 @@ class Follower(TorchFunctionMode):
         try:
             known = outputs and call.name in RULES
             found = RULES[call.name](self, call) if known else self._lost(call)
-        except LostTrackError:
-            found = self._lost(call)
+        except (LostTrackError, LookupError, TypeError, ValueError, RuntimeError):
+            found = self._lost(
+                call
+            )  # perhaps as it was called in a way that the rule does not know
         each = found if isinstance(found, list) else [found, *[None] * (len(outputs) - 1)]
         for tensor, channels in zip(outputs, each, strict=False):
             self._note(tensor, channels)
@@ -112,10 +114,6 @@ class Follower(TorchFunctionMode):
             self.keep(tensor)
             if tensor in self._unsure:
                 self.cells.pin(self._unsure[tensor])
-
-    def is_unsure(self, tensor: Tensor) -> bool:
-        """Whether its numbers are not those of the network any more, which does not matter."""
-        return tensor in self._unsure
 
     def keep_at(self, number: int) -> bool:
         """Whatever takes part in a step stays, there and wherever the same line does the same.
@@ -188,10 +186,15 @@ class Follower(TorchFunctionMode):
         grids = [None if (c := self.of(t)) is None else c.cells for t in outputs]
         cells = cells + [g for g in grids if g is not None]
         digests = [
-            None if self.is_unsure(t) else digest(t, g) for t, g in zip(outputs, grids, strict=True)
+            digest(tensor, grid) if self._is_compared(tensor) else None
+            for tensor, grid in zip(outputs, grids, strict=True)
         ]
         step = Step(call.name, calling_line(), self.running.name, cells, grids, digests)
         self.steps.append(step)
+
+    def _is_compared(self, tensor: Tensor) -> bool:
+        """Not views of weights, nor what may be other numbers later as nobody reads it."""
+        return tensor not in self._unsure and self.weights.ref_of(tensor) is None
 
 
 def _version(tensor: Tensor) -> int:

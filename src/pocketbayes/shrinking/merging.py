@@ -52,27 +52,34 @@ def merged(follower: Follower, operands: Sequence[Operand]) -> Channels:
     """The channels of tensors that broadcast, which from now on go together.
 
     Along an axis of channels another tensor has one number, or the same channels, or it has
-    numbers of its own: then none can go.
+    numbers of its own: then none can go. Of channels along several axes, (heads, each), what is
+    the same for all heads keeps each head whole.
     """
     base = _base(follower, operands)
-    cells = follower.cells
+    made = base.channels
+    assert made is not None
+    fixed = set[int]()
     for other in operands:
         if other.tensor is base.tensor:
             continue
         other = _with_cells(follower, other, base)
-        assert base.channels is not None
-        for axis in base.axes:
-            if other.shape[axis] > 1 and axis not in other.axes:
-                cells.fix(base.channels.cells, axis)
-        if other.channels is None:
-            continue
-        for axis in set(other.axes) - set(base.axes):
-            if not other.is_weight:
-                cells.fix(other.channels.cells, axis)
-        if other.is_weight or set(other.axes) & set(base.axes):
-            cells.tie(other.channels.cells, base.channels.cells)
-    assert base.channels is not None
-    return base.channels
+        fixed |= {axis for axis in base.axes if other.shape[axis] > 1 and axis not in other.axes}
+        if other.channels is not None:
+            _tie(follower, other, base.axes, other.channels, made)
+    for axis in sorted(fixed):
+        follower.cells.fix(made.cells, axis)
+        made = made.first(axis) if len(made.axes) > 1 else made
+    return made
+
+
+def _tie(
+    follower: Follower, other: Operand, axes: tuple[int, ...], own: Channels, channels: Channels
+) -> None:
+    for axis in set(other.axes) - set(axes):
+        if not other.is_weight:
+            follower.cells.fix(own.cells, axis)
+    if other.is_weight or set(other.axes) & set(axes):
+        follower.cells.tie(own.cells, channels.cells)
 
 
 def _base(follower: Follower, operands: Sequence[Operand]) -> Operand:
@@ -96,15 +103,16 @@ def _is_single(shape: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def _with_cells(follower: Follower, other: Operand, base: Operand) -> Operand:
-    """A weight along the axes of channels gets cells; where it is not it stays as it is."""
+    """A weight along the first axis of channels gets cells; what is not there stays as it is."""
+    if other.shape[base.axes[0]] == 1 and len(other.axes) < len(base.axes):
+        follower.weights.pin(other.tensor)
+        if other.channels is not None:
+            follower.cells.pin(other.channels.cells)
+        return replace(other, is_weight=False, channels=None)
     if not other.is_weight:
         return other
-    if any(other.shape[axis] > 1 for axis in base.axes):
-        channels = follower.weights.each(other.tensor)
-        if channels is not None:
-            return _with_channels(other, channels)
-    follower.weights.pin(other.tensor)
-    return replace(other, is_weight=False)
+    channels = follower.weights.each(other.tensor)
+    return replace(other, is_weight=False) if channels is None else _with_channels(other, channels)
 
 
 def _with_channels(weight: Operand, channels: Channels) -> Operand:

@@ -98,7 +98,7 @@ def _order(call: Call, dimensions: int) -> tuple[int, ...]:
 @rule("cat", "concat", "concatenate", "stack")
 def _joined(follower: Follower, call: Call) -> Found:
     """Channels one after the other, or other places of the same channels."""
-    parts: Any = call.option(0, "tensors")
+    parts: Any = [p for p in call.option(0, "tensors") if p.shape != (0,)]  # as torch leaves out
     out, is_new = call.output, call.name == "stack"
     axis = call.option(1, "dim", call.kwargs.get("axis", 0)) % out.dim()
     known = [_channels_of(follower, part) for part in parts]

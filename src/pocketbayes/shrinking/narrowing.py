@@ -131,13 +131,26 @@ def narrow_(
         for axis, mask in masks.items():
             parts = parts.at(mask, axis)
         _put(module, name, rebuilt(source, parts))
-    _set_widths(module, name, {axis: int(mask.sum()) for axis, mask in masks.items()})
 
 
-def _set_widths(module: Any, name: str, sizes: Mapping[int, int]) -> None:
+def rescale_(module: nn.Module, direction: str, factor: str, before: Tensor) -> None:
+    """Makes up for the norms that rows of v had before columns went: g' = g |v'| / |v|."""
+    known = module._parameters[factor]
+    assert known is not None
+    scale = _norms(parts_in(module, direction).mean) / _norms(before)
+    new = known.detach() * scale.to(known).view(known.shape)
+    module._parameters[factor] = nn.Parameter(new, known.requires_grad)
+
+
+def _norms(rows: Tensor) -> Tensor:
+    return rows.flatten(1).square().sum(1).sqrt()
+
+
+def set_widths(module: Any, name: str, masks: Mapping[int, Tensor]) -> None:
     """The numbers that layers keep of their weights' sizes."""
-    if name != "weight":
+    if name not in ("weight", "weight_v", "original1"):
         return
+    sizes = {axis: int(mask.sum()) for axis, mask in masks.items()}
     turned = getattr(module, "transposed", False) or hasattr(module, "nf")
     groups = getattr(module, "groups", 1)
     several = module.out_channels // groups if groups > 1 else 1

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pocketbayes.shrinking.channels import Channels
@@ -77,8 +78,16 @@ def _of_each_example(
     follower: Follower, call: Call, made: Channels, operands: list[Operand]
 ) -> Channels:
     """A constant has the mean of its channel, and becomes the shift, if there is one."""
-    found = with_constants(follower, call, made, operands)
-    return Channels(made.cells, found.constant & made.zero, found.value)
+    if not call.option(5, "use_input_stats", True):
+        return with_constants(follower, call, made, operands)
+    shift = call.option(4, "bias")
+    if shift is None:
+        return Channels(made.cells, made.constant, torch.zeros_like(made.value))
+    if follower.weights.ref_of(shift) is None:
+        return made.varying()
+    shape = made.cells.shape
+    certain = follower.weights.certain(shift).reshape(shape)
+    return Channels(made.cells, made.constant & certain, shift.detach().reshape(shape))
 
 
 @rule(*SPATIAL)

@@ -106,9 +106,44 @@ def project_channels(
         inputs = new_channels(torch.full((tensor.shape[input_axis],), ALWAYS))
     follower.cells.tie(weights.along(tensor, input_axis), inputs.cells)
     outputs, active = weights.along(tensor, output_axis)[rows], active_in(follower, matrix)[rows]
+    factor = weights.factor_of(matrix.ref)
+    if factor is not None:
+        inputs, active = _scaled(follower, inputs, tensor, factor, outputs, active)
     follower.add_reader(matrix, inputs, outputs, active)
     dead = ~(active & ~inputs.zero).any(1)
     return _with_bias(follower, outputs, dead, bias, bias_rows)
+
+
+def _scaled(
+    follower: Follower,
+    inputs: Channels,
+    weight: Tensor,
+    factor: Tensor,
+    outputs: Tensor,
+    active: Tensor,
+) -> tuple[Channels, Tensor]:
+    """Inputs and what is read of them by rows of norm 1, times a factor each.
+
+    Of a random row the norm is random: what it reads must stay.
+    """
+    own = follower.weights.each(factor)
+    if own is None:
+        raise LostTrackError
+    follower.cells.tie(own.cells.flatten(), outputs)
+    certain = bool(follower.weights.certain(weight).all() and own.constant.all())
+    if certain:
+        active = active & (factor.flatten() != 0).cpu()[:, None]
+    return (inputs if certain else inputs.varying()), active
+
+
+@rule("weight_norm")
+def _normalised(follower: Follower, call: Call) -> Found:
+    direction, factor, dim = call.args[0], call.args[1], call.option(2, "dim", 0)
+    known = all(follower.weights.ref_of(t) is not None for t in (direction, factor))
+    if not known or dim != 0 or factor.numel() != direction.shape[0]:
+        raise LostTrackError
+    follower.weights.note_normalised(direction, factor, call.output)
+    return None
 
 
 def active_in(follower: Follower, matrix: Matrix) -> Tensor:

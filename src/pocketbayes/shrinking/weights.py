@@ -12,7 +12,7 @@ from pocketbayes.posteriors import Shared
 from pocketbayes.shrinking.channels import Cells, Channels, Ref
 from pocketbayes.shrinking.narrowing import parts_in, source_of
 
-MOST_NUMBERS = 1 << 20  # of a tensor whose numbers have cells of their own
+MOST_NUMBERS = 1 << 18  # of a tensor whose numbers have cells of their own
 
 
 class Matrix(NamedTuple):
@@ -36,6 +36,7 @@ class Weights:
         self._known: dict[int, tuple[Ref, tuple[int, ...], Tensor]] = {}
         self.grids: dict[Ref, dict[str, Tensor]] = defaultdict(dict)
         self.input_axis: dict[Ref, int] = {}
+        self.factors: dict[Ref, Ref] = {}
         self._pinned: set[Ref] = set()
         owners = defaultdict[int, set[Ref]](set)
         for ref, source, tensor in _tensors(model):
@@ -53,6 +54,16 @@ class Weights:
         """The weight with its axes in another order, or in another type."""
         ref, order, _ = self._known[id(tensor)]
         self._known[id(view)] = ref, tuple(order[axis] for axis in axes), view
+
+    def note_normalised(self, direction: Tensor, factor: Tensor, made: Tensor) -> None:
+        """g v / |v|, a norm for each output: from now on that is v, which g scales."""
+        self.note_view(direction, made, tuple(range(made.dim())))
+        self.factors[self._known[id(direction)][0]] = self._known[id(factor)][0]
+
+    def factor_of(self, ref: Ref) -> Tensor | None:
+        """What scales the outputs of a weight that is normalised; None: it is not."""
+        factor = self.factors.get(ref)
+        return next((t for own, _, t in self._known.values() if own == factor), None)
 
     def pin(self, tensor: object) -> None:
         """All of this weight stays."""

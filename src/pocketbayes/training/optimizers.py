@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from pocketbayes.errors import PocketBayesError, require_number
 from pocketbayes.layers import named_posteriors, noise_parameters, require_module
 from pocketbayes.methods import IVON, Method, trained_by_pairs
+from pocketbayes.posteriors import is_split
 from pocketbayes.training import natural_gradient
 
 _MARKED = ("state_dict", "load_state_dict", "zero_grad", "add_param_group")
@@ -116,6 +117,7 @@ def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
         made.append(AdamW(groups, lr=method.peak_lr, fused=fused))
     elif groups:
         momentum = method.momentum
+        fused = fused and not any(map(is_split, model.parameters()))  # for which it has no kernel
         made.append(
             SGD(groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
         )
