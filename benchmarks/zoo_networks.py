@@ -37,24 +37,29 @@ def words(rows: int = 2, length: int = 12, first: int = 5, most: int = 90) -> Te
 
 
 # Of each of timm's modules a small network; the larger ones with fewer units and blocks.
-TIMM = """
-beit_base_patch16_224 halonet_h1 test_byobnet cait_xxs24_224 coat_tiny convit_tiny
-convmixer_768_32 test_convnext cpubone_nano crossvit_tiny_240 csatv2 cs3darknet_focus_s
-cspnext_tiny davit_tiny deepseek_vit_412m deit_tiny_patch16_224 densenet121 dla46x_c dpn48b
-edgenext_xx_small efficientformer_l1 efficientformerv2_s0 test_efficientnet efficientvim_m1
-efficientvit_b0 efficientvit_m0 vit_tiny_patch16_dinov3_qkvb fasternet_t0 fastvit_t8
-focalnet_tiny_srf gcvit_xxtiny gemma4_vit_167m ghostnet_050 hardcorenas_b hgnetv2_b0
-hiera_tiny_224 sam2_hiera_tiny hrnet_w18_small iformer_t inception_next_atto inception_resnet_v2
-inception_v3 inception_v4 lcnetv2_small levit_128s lowformer_b0 test_mambaout test_coatnet
-poolformerv2_s12 gmlp_ti16_224 lcnet_035 mobilenetv5_base mobilevit_xxs mvitv2_tiny
-naflexvit_base_patch16_gap nasnetalarge nest_tiny nextvit_small test_nfnet pit_ti_224 pnasnet5large
-pvt_v2_b0 qwen3_vit_88m rdnet_tiny regnetx_002 repghostnet_050 repvit_m1 res2next50 resnest14d
-test_resnet resnetv2_18 rexnet_100 selecsls42 legacy_seresnet18 sequencer2d_s shvit_s1 skresnet18
-starnet_s050 swiftformer_xs swin_tiny_patch4_window7_224 swinv2_tiny_window8_256
-swinv2_cr_tiny_224 tiny_vit_5m_224 tnt_s_patch16_224 tresnet_m twins_svt_small vgg11 visformer_tiny
-test_vit vit_tiny_r_s16_p8_224 test_vit_relpos samvit_base_patch16_224 vitamin_small_224 volo_d1_224
-ese_vovnet19b_slim_dw legacy_xception xception41p xcit_nano_12_p8_224
-""".split()
+TIMM = (
+    "beit_base_patch16_224", "halonet_h1", "test_byobnet", "cait_xxs24_224", "coat_tiny",
+    "convit_tiny", "convmixer_768_32", "test_convnext", "cpubone_nano", "crossvit_tiny_240",
+    "csatv2", "cs3darknet_focus_s", "cspnext_tiny", "davit_tiny", "deepseek_vit_412m",
+    "deit_tiny_patch16_224", "densenet121", "dla46x_c", "dpn48b", "edgenext_xx_small",
+    "efficientformer_l1", "efficientformerv2_s0", "test_efficientnet", "efficientvim_m1",
+    "efficientvit_b0", "efficientvit_m0", "vit_tiny_patch16_dinov3_qkvb", "fasternet_t0",
+    "fastvit_t8", "focalnet_tiny_srf", "gcvit_xxtiny", "gemma4_vit_167m", "ghostnet_050",
+    "hardcorenas_b", "hgnetv2_b0", "hiera_tiny_224", "sam2_hiera_tiny", "hrnet_w18_small",
+    "iformer_t", "inception_next_atto", "inception_resnet_v2", "inception_v3", "inception_v4",
+    "lcnetv2_small", "levit_128s", "lowformer_b0", "test_mambaout", "test_coatnet",
+    "poolformerv2_s12", "gmlp_ti16_224", "lcnet_035", "mobilenetv5_base", "mobilevit_xxs",
+    "mvitv2_tiny", "naflexvit_base_patch16_gap", "nasnetalarge", "nest_tiny", "nextvit_small",
+    "test_nfnet", "pit_ti_224", "pnasnet5large", "pvt_v2_b0", "qwen3_vit_88m", "rdnet_tiny",
+    "regnetx_002", "repghostnet_050", "repvit_m1", "res2next50", "resnest14d", "test_resnet",
+    "resnetv2_18", "rexnet_100", "selecsls42", "legacy_seresnet18", "sequencer2d_s", "shvit_s1",
+    "skresnet18", "starnet_s050", "swiftformer_xs", "swin_tiny_patch4_window7_224",
+    "swinv2_tiny_window8_256", "swinv2_cr_tiny_224", "tiny_vit_5m_224", "tnt_s_patch16_224",
+    "tresnet_m", "twins_svt_small", "vgg11", "visformer_tiny", "test_vit",
+    "vit_tiny_r_s16_p8_224", "test_vit_relpos", "samvit_base_patch16_224", "vitamin_small_224",
+    "volo_d1_224", "ese_vovnet19b_slim_dw", "legacy_xception", "xception41p",
+    "xcit_nano_12_p8_224",
+)  # fmt: skip
 NARROW = {"embed_dim": 48, "depth": 2, "num_heads": 3}
 SMALLER: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("beit", "deepseek_vit", "gemma4_vit", "qwen3_vit", "naflexvit"), NARROW),
@@ -177,7 +182,8 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "longformer": ("LongformerForSequenceClassification", {"attention_window": 4}, TEXT),
     "big-bird": ("BigBirdForSequenceClassification", {"block_size": 2}, TEXT),
     "funnel": ("FunnelForSequenceClassification", {"d_model": 32, "n_head": 4, "d_head": 8,
-               "d_inner": 48, "num_hidden_layers": None, "block_sizes": [1, 1], "num_decoder_layers": 1}, TEXT),
+               "d_inner": 48, "num_hidden_layers": None, "block_sizes": [1, 1],
+               "num_decoder_layers": 1}, TEXT),
     "fnet": ("FNetForSequenceClassification", {}, TEXT),
     "convbert": ("ConvBertForSequenceClassification", {"embedding_size": 32}, TEXT),
     "squeezebert": ("SqueezeBertForSequenceClassification", {"embedding_size": 32,
@@ -345,7 +351,7 @@ def geometric_networks() -> list[Network]:
         "GraphConv": {}, "TAGConv": {}, "ARMAConv": {}, "SGConv": {}, "LEConv": {}, "MFConv": {},
         "ChebConv": {"K": 2}, "ResGatedGraphConv": {}, "FiLMConv": {}, "ClusterGCNConv": {},
         "GENConv": {}, "SuperGATConv": {}, "SSGConv": {"alpha": 0.1}, "FeaStConv": {},
-        "HypergraphConv": {}, "PNAConv": degrees, "GeneralConv": {}, "EGConv": {"num_heads": 2},
+        "HypergraphConv": {}, "PNAConv": degrees, "GeneralConv": {}, "EGConv": {"num_heads": 1},
     }  # fmt: skip
     edged = {
         "RGCNConv": ({"num_relations": 2}, lambda: (types(),)),

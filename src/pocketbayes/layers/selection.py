@@ -199,10 +199,10 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
             )
         if kind:
             _require_real(f"{where}.{parameter_name}", parameter, hint)
+    adapter = _adapter_of(where, module)
     if kind is None:
         _check_is_known(where, module, own, hint)
-        return []
-    adapter = _adapter_of(name, module)
+        return [Place(name, module, n, SampledLayer) for n in adapter]
     missing = [n for n in kind.weights if n not in module._parameters]
     if missing:
         raise ConversionError(
@@ -224,7 +224,7 @@ def _adapter_of(where: str, module: nn.Module) -> tuple[str, ...]:
     found = tuple(name for several in names for name in several if name in module._parameters)
     if found and getattr(module, "merge_weights", False):
         raise ConversionError(
-            f"{where or 'the root module'} adds its adapter to its weight in eval(), where no draw "
+            f"{where} adds its adapter to its weight in eval(), where no draw "
             "would reach it: make it with merge_weights=False"
         )
     return found
