@@ -178,10 +178,10 @@ def _first_difference(
     small: nn.Module, follower: Follower, kept: Tensor, args: Example
 ) -> int | None:
     """The number of the first step that is not what it was; None: there is none."""
-    comparison = Comparison(follower.steps, kept)
+    comparison = Comparison(small, follower.steps, kept)
     with _evaluating(small), _same_noise():
         try:
-            with comparison:
+            with comparison.running, comparison:
                 called(small, _copied(args))
         except Exception:
             return comparison.number

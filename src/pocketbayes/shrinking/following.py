@@ -96,7 +96,8 @@ class Follower(TorchFunctionMode):
             self._note(tensor, channels)
         for tensor in written:
             self._note_overwritten(tensor, outputs)
-        self._note_step(call, before, outputs)
+        if self.running.counts(call.name):
+            self._note_step(call, before, outputs)
 
     def _is_data(self, tensor: Tensor) -> bool:
         return tensor.is_floating_point() and self.weights.ref_of(tensor) is None
