@@ -587,7 +587,7 @@ class ReadingWeights(nn.Sequential):
         return F.linear(super().forward(x), self[1].weight.T[:3])
 
 
-@pytest.mark.parametrize(("net", "left"), [(Choosing, 4), (OnlyInTraining, 4), (ReadingWeights, 8)])
+@pytest.mark.parametrize(("net", "left"), [(Choosing, 8), (OnlyInTraining, 4), (ReadingWeights, 8)])
 def test_whatever_code_runs_around_layers_is_followed(net, left, monkeypatch):
     model = bayesian(net(nn.Linear(3, 8), nn.Linear(8, 8)))
     kept = as_packed(model[0]._posteriors["weight"], torch.arange(12), "none")

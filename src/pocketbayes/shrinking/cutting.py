@@ -29,6 +29,9 @@ _OWN_NUMBERS = {
 }  # fmt: skip
 
 
+_READING = ("weight", "in_proj_weight", "q_proj_weight")
+
+
 def kept_cells(follower: Follower) -> Tensor:
     """A mark for each cell that must stay; what stays of every tensor is a smaller tensor."""
     readers, grids = _rewritable(follower.readers), list(_grids(follower))
@@ -118,7 +121,7 @@ def _narrow_head(model: nn.Module, follower: Follower, kept: Tensor) -> None:
     inputs = {
         reader.weight.module: kept[reader.inputs.cells]
         for reader in follower.readers
-        if reader.weight is not None and reader.weight.name == "weight"
+        if reader.weight is not None and reader.weight.name in _READING
     }
     narrow_head(model, inputs | {n: kept[c] for n, c in follower.depthwise.items()})
 

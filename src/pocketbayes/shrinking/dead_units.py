@@ -27,6 +27,7 @@ from pocketbayes.layers import (
 from pocketbayes.posteriors import SpikeSlab, isolated_randomness
 from pocketbayes.shrinking.cutting import cut_, kept_cells
 from pocketbayes.shrinking.following import Follower
+from pocketbayes.shrinking.operations import outputs_in
 from pocketbayes.shrinking.steps import Comparison
 
 Example = tuple[Any, ...] | dict[str, Any]
@@ -208,8 +209,8 @@ def _require_same(model: nn.Module, args: Example, before: Any) -> None:
 
 def _is_same(before: Any, after: Any) -> bool:
     """Whether all outputs agree but for rounding."""
-    for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
-        if isinstance(old, Tensor) and old.is_floating_point() and old.numel():
+    for old, new in zip(outputs_in(before), outputs_in(after), strict=True):
+        if old.is_floating_point() and old.numel():
             scale = old.abs().max().clamp_min(1e-6)
             most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
             if old.shape != new.shape or not (new - old).abs().max() <= most:
@@ -219,7 +220,7 @@ def _is_same(before: Any, after: Any) -> bool:
 
 def _why_other(before: Any, after: Any, again: Any) -> str:
     """What may be the matter when outputs are not what they were."""
-    numbers = [t for t in tree_leaves(before) if isinstance(t, Tensor) and t.is_floating_point()]
+    numbers = [t for t in outputs_in(before) if t.is_floating_point()]
     if not all(bool(t.isfinite().all()) for t in numbers):
         return (
             "makes infinite outputs, or some that are not numbers, of this example, so that there "
