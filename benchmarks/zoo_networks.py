@@ -356,7 +356,6 @@ def geometric_networks() -> list[Network]:
     edged = {
         "RGCNConv": ({"num_relations": 2}, lambda: (types(),)),
         "FastRGCNConv": ({"num_relations": 2}, lambda: (types(),)),
-        "RGATConv": ({"num_relations": 2}, lambda: (types(),)),
         "GMMConv": ({"dim": 3, "kernel_size": 2}, lambda: (features(),)),
     }
 

@@ -250,6 +250,17 @@ def test_biases_alone_are_bayesian_where_a_pattern_names_them():
         assert not torch.equal(model[0](torch.ones(1, 4)), model[0](torch.ones(1, 4)))
 
 
+def test_weights_that_nobody_has_set_are_refused():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with torch.no_grad():
+        net[1].weight[0, :3] = torch.tensor([float("nan"), float("inf"), 1e30])
+    with pytest.raises(
+        pb.ConversionError, match=r"1\.weight is not finite in 2 of 16.*exclude='1'"
+    ):
+        pb.bayesianize_(net)
+    assert names(pb.bayesianize_(net, exclude="1")) == ["0.weight"]
+
+
 def test_a_star_takes_what_is_taken_by_default():
     net = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), Experts())
     model = pb.bayesianize_(net, include=["*", "1.up", "1.down"])

@@ -101,6 +101,7 @@ def chosen(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> Choice
     if not found:
         raise ConversionError(f"nothing to convert: {_why_nothing(left)}")
     _check_ties(net, found)
+    _check_is_finite(found)
     return Choice(found, {n: p for n, p in left.items() if sum(side > 1 for side in p.shape) > 1})
 
 
@@ -259,6 +260,17 @@ def _check_is_known(where: str, module: nn.Module, own: dict[str, nn.Parameter],
             f"{where} is a {type(module).__name__}, which has parameters but cannot be made "
             f"Bayesian: {hint} to keep it deterministic"
         )
+
+
+def _check_is_finite(found: list[Place]) -> None:
+    """A layer may hold memory that nobody has filled."""
+    for place in found:
+        finite = place.parameter.isfinite()
+        if not place.parameter.is_meta and not finite.all():
+            raise ConversionError(
+                f"{place.full_name} is not finite in {int((~finite).sum())} of {finite.numel()} "
+                f"places: set or load it before bayesianize_, or exclude={place.module_name!r}"
+            )
 
 
 def _check_ties(net: nn.Module, found: list[Place]) -> None:
