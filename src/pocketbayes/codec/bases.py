@@ -19,19 +19,22 @@ Base = dict[str, Any]
 
 
 def frozen_state(model: nn.Module) -> set[str]:
-    """Names of the plain state that are the base's: frozen parameters, and buffers.
+    """Names of the plain state that are the base's: frozen parameters, and buffers beside them.
 
-    Statistics of norms are not: they move while the rest is trained.
+    Buffers of a module that trains anything may move with it; statistics of norms always do.
     """
-    moving = {
-        id(b) for m in model.modules() if isinstance(m, _NormBase) for b in m._buffers.values()
-    }
+    moving = {id(b) for m in model.modules() if _may_move(m) for b in m._buffers.values()}
     return {
         name
         for name, value in plain_state(model).items()
         if not (is_extra(name) or name in NOISES or name.startswith(PREFIX))
         if id(value) not in moving and not value.requires_grad
     }
+
+
+def _may_move(module: nn.Module) -> bool:
+    """Whether its own buffers may change in training."""
+    return isinstance(module, _NormBase) or any(p.requires_grad for p in module.parameters())
 
 
 def base_left_out(model: nn.Module, example: object) -> tuple[set[str], Base]:
