@@ -106,6 +106,15 @@ def swag(bench: Bench) -> Iterator[Made]:
     yield Made("SWAG", *bench.trained(bench.network("weight"), method, bench.a.epochs))
 
 
+def ivon(bench: Bench) -> Iterator[Made]:
+    a = bench.a
+    method = pb.IVON(
+        **bench.rates(), beta=a.beta, std_init=a.std_init, step_size=a.step_size,
+        curvature_rate=a.curvature_rate, prior_std=a.ivon_prior_std,
+    )  # fmt: skip
+    yield Made("IVON", *bench.trained(bench.network(), method, a.epochs))
+
+
 def deep_ensemble(bench: Bench) -> Iterator[Made]:
     method = pb.DeepEnsemble(members=bench.a.members, **bench.rates())
     row = f"ensemble of {bench.a.members}"
@@ -180,6 +189,7 @@ FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {
     "deterministic": deterministic, "mc-dropout": mc_dropout, "deep-ensemble": deep_ensemble,
     "bayes-by-backprop": bayes_by_backprop, "mean-field": mean_field, "rigl": rigl,
     "subspace": subspace, "spike-slab": spike_slab, "chain": chain, "swag": swag,
+    "ivon": ivon,
 }  # fmt: skip
 
 
@@ -193,6 +203,9 @@ def add_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--tune-lr", type=float, default=0.1)
     made.add_argument("--inclusion", type=float, default=0.05)
     made.add_argument("--dropout", type=float, default=0.1)
+    made.add_argument("--step-size", type=float, default=0.1, help="of IVON")
+    made.add_argument("--curvature-rate", type=float, default=0.01, help="of IVON")
+    made.add_argument("--ivon-prior-std", type=float, default=0.5)
     made.add_argument("--members", type=int, default=5)
     made.add_argument(
         "--components", type=int, default=2000, help="Gaussians of a codebook, at most"

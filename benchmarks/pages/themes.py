@@ -44,7 +44,7 @@ OOD = Column("OOD AUROC", "auroc_entropy", number(3))
 WEIGHTS = Column("weights", "active_weights", whole)
 NAMES = {
     "resnet18": "ResNet-18", "resnet20": "ResNet-20", "lenet5": "LeNet-5", "mlp": "MLP",
-    "cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "digits": "Digits",
 }  # fmt: skip
 STAGES = {"trained on": "fine-tuned", "shared": "not fine-tuned"}
 
@@ -90,6 +90,45 @@ METHODS = Page(
         compared("lenet5", "mnist", 30),
         compared("lenet5", "fashion-mnist", 30),
     ),
+)
+
+
+# What training on makes of a trained network.
+
+STAGES_OF_TRAINED = ("plain", "converted", "1 epochs", "10 epochs")
+
+
+def in_one_epoch(values: list[str]) -> str:
+    """The stage, by good grammar."""
+    return values[0].replace("1 epochs", "1 epoch")
+
+
+def of_trained(data: str) -> Table:
+    """The same networks before and after."""
+    return Table(
+        NAMES[data],
+        (
+            Column("stage", "stage", in_one_epoch),
+            *SCORES,
+            Column("90% over 10% of stds", "std_range", number(2)),
+            Column("stds over means", "std_share", number(2)),
+            Column("fit, s", "fit_seconds", whole),
+        ),
+        source=("from_trained",),
+        where={"data": data},
+        by=("stage",),
+        order=lambda row: STAGES_OF_TRAINED.index(row["stage"]),
+    )  # fmt: skip
+
+
+TRAINED = Page(
+    "trained",
+    "A trained network, some epochs later",
+    "what `bayesianize_` and `fit` make of a network that was trained before",
+    "A plain network is trained by Adam, converted, and given to `fit` with nothing said but the "
+    "epochs. Stds that differ within a tensor have been learned: at first all are a tenth of the "
+    "root mean square of its weights.",
+    (of_trained("digits"), of_trained("fashion-mnist")),
 )
 
 
@@ -903,6 +942,33 @@ SPEED = Page(
             by=("task", "network", "estimator"),
         ),
         Table(
+            "Large networks by AdamW against torch's own loop, one example a batch, on a CPU",
+            (
+                NETWORK_NAME, named("setting"),
+                Column("tensors", "tensor_bytes", average(2, 1e-9, " GB")),
+                Column("against", "tensor_ratio", average(2, unit=" x")),
+                Column("process", "resident_bytes", average(2, 1e-9, " GB")),
+                Column("against", "resident_ratio", average(2, unit=" x")),
+                Column("time", "seconds_ratio", average(2, unit=" x")),
+            ),
+            source=("memory",),
+            where={"task": "training", "device": "cpu"},
+            by=("network", "setting"),
+        ),
+        Table(
+            "Large networks and their files, by float32 weights as trained",
+            (
+                NETWORK_NAME, Column("weights", "parameters", whole),
+                Column("file, bytes", "bytes", whole),
+                Column("convert", "convert_seconds", average(1, unit=" s")),
+                Column("save", "save_seconds", average(1, unit=" s")),
+                Column("load", "load_seconds", average(1, unit=" s")),
+            ),
+            source=("memory",),
+            where={"task": "files"},
+            by=("network",),
+        ),
+        Table(
             "ResNet-18 on CIFAR-10, 60 epochs",
             (
                 METHOD, ESTIMATOR,
@@ -1043,6 +1109,6 @@ SMALL = Page(
 )  # fmt: skip
 
 PAGES = (
-    METHODS, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, SMALL, SUBSPACE, SHARING,
-    SPIKE_SLAB, CORRUPTIONS, FILES, SPEED,
+    METHODS, TRAINED, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, SMALL, SUBSPACE,
+    SHARING, SPIKE_SLAB, CORRUPTIONS, FILES, SPEED,
 )  # fmt: skip

@@ -25,6 +25,7 @@ _HOME = {
     "Compression": "compression",
     "ConversionError": "errors",
     "DataError": "errors",
+    "CyclicalSGMCMC": "methods",
     "DeepEnsemble": "methods",
     "Deterministic": "methods",
     "FeatureReport": "report",
@@ -42,6 +43,7 @@ _HOME = {
     "Quantization": "compression",
     "Record": "prediction",
     "RigL": "methods",
+    "IVON": "methods",
     "SWAG": "methods",
     "Sharing": "methods",
     "SharingSummary": "compression",
@@ -121,7 +123,9 @@ if TYPE_CHECKING:
     )
     from pocketbayes.likelihoods import kl
     from pocketbayes.methods import (
+        IVON,
         SWAG,
+        CyclicalSGMCMC,
         DeepEnsemble,
         Deterministic,
         Laplace,

@@ -92,7 +92,7 @@ def test_a_model_comes_back_bit_for_bit(method, targets, tmp_path):
     size = pb.save(model, tmp_path / "m.pocket", lossless=True)
     assert size.bytes == os.path.getsize(tmp_path / "m.pocket")
     again = pb.load(tmp_path / "m.pocket")
-    if method != "deep-ensemble":
+    if method not in ("csg-mcmc", "deep-ensemble"):
         assert_same(model, again)
     assert torch.equal(predictions(model), predictions(again))
     assert describe(again) == dataclasses.replace(describe(model), estimator="lrt")
@@ -281,7 +281,7 @@ def test_freezing_is_not_part_of_the_file(tmp_path):
     net = network()
     for p in net.parameters():
         p.requires_grad_(False)
-    pb.save(pb.bayesianize_(net, include="*"), tmp_path / "m.pocket")
+    pb.save(pb.bayesianize_(net, include=nn.Module), tmp_path / "m.pocket")
     assert all(p.requires_grad for p in pb.load(tmp_path / "m.pocket").parameters())
 
 
@@ -751,7 +751,7 @@ def wide(width):
 @pytest.mark.parametrize(
     ("options", "width"), [({"tolerance": 1e-3}, 500), ({"lossless": True}, 800)], ids=str
 )
-def test_saving_and_loading_take_half_the_memory_of_the_model_on_top(options, width, tmp_path):
+def test_saving_and_loading_take_little_memory_on_top_of_the_model(options, width, tmp_path):
     torch.manual_seed(0)
     model = pb.bayesianize_(wide(width))
     for _, q in pb.named_posteriors(model):
@@ -761,7 +761,7 @@ def test_saving_and_loading_take_half_the_memory_of_the_model_on_top(options, wi
     tracemalloc.start()
     try:
         pb.save(model, tmp_path / "m.pocket", **options)
-        assert tracemalloc.get_traced_memory()[1] < 0.5 * size
+        assert tracemalloc.get_traced_memory()[1] < size / 3 + 4e6
         tracemalloc.reset_peak()
         pb.load(tmp_path / "m.pocket", wide(width))
         assert tracemalloc.get_traced_memory()[1] < 1.5 * size

@@ -41,6 +41,9 @@ OPTIONAL = {
     "pocketbayes_lite": ("pocketbayes_lite", 'backend="engine"'),  # by `make lite`
     "lightning": ("import lightning",),
     "transformers": ("from transformers",),
+    "peft": ("from peft",),
+    "timm": ("import timm",),
+    "torchvision": ("import timm",),
 }
 PETS = {"cat": 60, "dog": 200}
 TRAINS = {"train": "1", "compress": "0", "distill": "1"}
@@ -185,7 +188,7 @@ def missing_for(block: Block) -> str:
 
 
 def of_others(block: Block) -> bool:
-    return "import lightning" in block.text or "from transformers" in block.text
+    return any(w in block.text for w in ("import lightning", "from transformers", "import timm"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

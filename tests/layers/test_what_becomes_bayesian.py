@@ -170,11 +170,109 @@ def test_a_pattern_of_modules_takes_no_bare_parameters():
         pb.bayesianize_(Block(), include="experts.up", exclude="experts")
 
 
+class Adapter:
+    """What a layer with an adapter has beside torch's own parameters."""
+
+    __module__, __qualname__ = "loralib.layers", "LoRALayer"
+
+
+class Adapted(nn.Linear, Adapter):
+    """A frozen matrix and two small ones, kept in the state under names of its own."""
+
+    def __init__(self, inputs, outputs, merge_weights=False):
+        super().__init__(inputs, outputs)
+        self.merge_weights = merge_weights
+        self.lora_A = nn.Parameter(torch.randn(2, inputs) / 2)
+        self.lora_B = nn.Parameter(torch.randn(outputs, 2) / 2)
+        self.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+class Patched(nn.Linear):
+    """A linear layer with a matrix of its own, which writes its state itself."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+        self.patch = nn.Parameter(torch.randn(inputs, outputs))
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.patch
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        for name in ("weight", "bias", "patch"):
+            destination[prefix + name] = getattr(self, name)
+
+
+def test_adapters_inside_of_a_frozen_layer_are_bayesian(tmp_path):
+    torch.manual_seed(0)
+    net, x = nn.Sequential(Adapted(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(3, 4)
+    wanted = net(x)
+    model = pb.bayesianize_(copy.deepcopy(net), std_init=1e-7)
+    assert names(model) == ["0.lora_A", "0.lora_B", "2.weight"]
+    torch.testing.assert_close(model(x), wanted, rtol=0, atol=1e-4)
+    model(x).sum().backward()
+    assert all(q.log_std.grad.any() for _, q in pb.named_posteriors(model))
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
+    again = pb.load(tmp_path / "m.pocket", nn.Sequential(Adapted(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    set_estimator(model, "mean")
+    set_estimator(again, "mean")
+    assert torch.equal(again(x), model(x))
+    with pytest.raises(pb.ConversionError, match=r"0 adds its adapter .* merge_weights=False"):
+        pb.bayesianize_(nn.Sequential(Adapted(4, 8, merge_weights=True)))
+
+
+def test_a_layer_of_torchs_with_a_matrix_of_its_own(tmp_path):
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match=r"50% .*: patch of Patched.* include=\['\*', 'patch'"):
+        model = pb.bayesianize_(Patched(4, 4))
+    assert names(model) == ["weight"]
+    own = [name for name in model.state_dict() if not name.startswith("_")]
+    assert own == ["bias", "patch"]
+    assert not model.load_state_dict(model.state_dict()).unexpected_keys
+    both = pb.bayesianize_(Patched(4, 4), include=["*", "patch"])
+    assert names(both) == ["patch", "weight"]
+    pb.save(both, tmp_path / "m.pocket", lossless=True)
+    again = pb.load(tmp_path / "m.pocket", Patched(4, 4))
+    assert torch.equal(again._posteriors["patch"].mean, both._posteriors["patch"].mean)
+
+
+def test_biases_alone_are_bayesian_where_a_pattern_names_them():
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Embedding(9, 4), nn.Linear(4, 2))
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+    with pytest.raises(pb.ConversionError, match=r"0\.bias and 1 more, .*include=\['\*\.bias'\]"):
+        pb.bayesianize_(copy.deepcopy(net))
+    by_name = pb.bayesianize_(copy.deepcopy(net), include="*.bias")
+    assert names(by_name) == names(pb.bayesianize_(net, bias=True)) == ["0.bias", "3.bias"]
+    for model in (by_name, net):
+        assert not torch.equal(model[0](torch.ones(1, 4)), model[0](torch.ones(1, 4)))
+
+
+def test_weights_that_nobody_has_set_are_refused():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with torch.no_grad():
+        net[1].weight[0, :3] = torch.tensor([float("nan"), float("inf"), 1e30])
+    with pytest.raises(
+        pb.ConversionError, match=r"1\.weight is not finite in 2 of 16.*exclude='1'"
+    ):
+        pb.bayesianize_(net)
+    assert names(pb.bayesianize_(net, exclude="1")) == ["0.weight"]
+
+
+def test_a_star_takes_what_is_taken_by_default():
+    net = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), Experts())
+    model = pb.bayesianize_(net, include=["*", "1.up", "1.down"])
+    assert names(model) == ["1.down", "1.up"]
+
+
 def test_what_is_left_is_told():
     with pytest.warns(UserWarning, match=r"80% of the weights stay deterministic: experts\.up of "):
         pb.bayesianize_(Block())
     net = nn.Sequential(Block(), Block(), nn.Linear(4, 2))
-    with pytest.warns(UserWarning, match=r"up of Experts, .*down of Experts.* and 1 more\. incl"):
+    said = r"up of Experts, .*down of Experts.* and 1 more\. include=\['\*', '\*\.experts\.up'\]"
+    with pytest.warns(UserWarning, match=said):
         pb.bayesianize_(net)
 
 

@@ -18,6 +18,7 @@ Y = X[:, :3].argmax(1)
 METHODS = {
     "mean-field": pb.MeanField(),
     "sgd": pb.MeanField(optimizer="sgd", lr=1e-2),
+    "ivon": pb.IVON(),
     "subspace": pb.Subspace(density=0.5, update_every=4),
     "sharing": pb.Sharing(components=4, least_members=1, blend_beyond=0.5),
     "spike-slab": pb.SpikeSlab(granularity="input"),

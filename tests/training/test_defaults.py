@@ -29,9 +29,29 @@ def loader(x: torch.Tensor, y: torch.Tensor) -> DataLoader:
     return DataLoader(TensorDataset(x, y), 16)
 
 
+class LoRA(nn.Module):
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, 2, bias=False)
+        self.up = nn.Linear(2, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.up(self.down(x))
+
+
+def adapted() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(LoRA(nn.Linear(3, 8)), nn.ReLU(), LoRA(nn.Linear(8, 1)))
+    return pb.bayesianize_(net)
+
+
 @pytest.mark.parametrize(
     ("model", "method", "likelihood", "expected"),
     [
+        (adapted(), pb.MeanField(), "gaussian", (0.1, "fixed", 3e-3, 0.5)),
+        (adapted(), pb.MeanField(), "categorical", (0.01, "fixed", 3e-3, 0.5)),
         (mlp(), pb.MeanField(), "gaussian", (1.0, "learned", 1e-2, 0.9)),
         (mlp(), pb.MeanField(), "poisson", (1.0, "learned", 1e-2, 0.9)),
         (mlp(2), pb.MeanField(), "categorical", (0.3, "learned", 3e-3, 0.5)),
@@ -46,6 +66,18 @@ def loader(x: torch.Tensor, y: torch.Tensor) -> DataLoader:
 def test_choices_follow_likelihood_and_network(model, method, likelihood, expected):
     chosen = with_defaults(method, model, likelihood, fits=False)
     assert (chosen.beta, chosen.prior, chosen.lr, chosen.warmup) == expected
+
+
+def test_adapters_keep_a_bold_learning_rate_on_a_base_that_fits():
+    assert with_defaults(pb.MeanField(), adapted(), "gaussian", fits=True).lr == 3e-3
+
+
+def test_adapters_do_not_stay_at_zero():
+    model, (x, y) = adapted(), line(200)
+    method = pb.MeanField(lr=1e-2)
+    pb.fit(model, loader(x, y), method, epochs=12, likelihood="gaussian", progress=False, seed=0)
+    error = (pb.predict(model, x).mean - y).square().mean()
+    assert error < 0.2 * y.var()
 
 
 def test_what_was_said_stays():

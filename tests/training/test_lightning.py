@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import pocketbayes as pb
 from pocketbayes.methods import METHODS
 
-ONE_RUN = sorted(set(METHODS) - {"deep-ensemble", "laplace"})
+ONE_RUN = sorted(set(METHODS) - {"csg-mcmc", "deep-ensemble", "laplace"})
 QUIET = {
     "accelerator": "cpu",
     "logger": False,

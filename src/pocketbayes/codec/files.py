@@ -1,13 +1,13 @@
 """Models to files and back."""
 
-import copy
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from pocketbayes.codec.bases import base_in, base_left_out, freeze_base_, require_base_given
 from pocketbayes.codec.container import (
     opened,
     packed,
@@ -20,17 +20,18 @@ from pocketbayes.codec.extra_state import is_extra, value_in
 from pocketbayes.codec.header import Header, header_of, model_in
 from pocketbayes.codec.heads import make_room_for_head, require_sound_head
 from pocketbayes.codec.layout import Options, options_behind
+from pocketbayes.codec.networks import Factory, given_network, network_named, network_to_fill
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
 from pocketbayes.codec.sections import codebooks_of, posteriors_in, say_if_many
 from pocketbayes.codec.soundness import require_finite
 from pocketbayes.codec.state import lost_in_float16, plain_state, replace_state_, unchanged_on_error
 from pocketbayes.codec.steps import TOLERANCE
-from pocketbayes.codec.summary import FileSummary, summary_of, tally_of
+from pocketbayes.codec.summary import FileSummary, summary_of
+from pocketbayes.codec.tally import tally_of
 from pocketbayes.errors import FormatError, PocketBayesError, require_number, warn
 from pocketbayes.layers import (
     NOISES,
     Description,
-    Ensemble,
     add_noise_parameter,
     adopt_posteriors_,
     attach_description,
@@ -46,7 +47,6 @@ from pocketbayes.layers import (
     set_description,
     unwrapped,
 )
-from pocketbayes.models import build_network
 from pocketbayes.posteriors import FAMILIES, Codebook, Posterior
 
 
@@ -58,6 +58,8 @@ def save(
     lossless: bool = False,
     exact_state: bool = False,
     example: Tensor | tuple[Tensor, ...] | None = None,
+    network: str | Mapping[str, Any] | None = None,
+    frozen: bool = True,
 ) -> FileSummary:
     """Writes the model into one small file that `load` turns back into it.
 
@@ -79,6 +81,14 @@ def save(
             arguments of `forward`). The file then also carries the network itself as a program of
             a few hundred bytes, so that readers without torch can compute it. A model that was
             loaded from such a file keeps it: its network is traced anew.
+        network: "timm:resnet50", "transformers:bert-base-uncased": the file is to name this network
+            of another library, so that `load(path, allow=("timm",))` builds it. It also names
+            the arguments or configuration that the model tells, and is the one of the model,
+            or an error; {"name": ..., "options": {...}} gives arguments that the model does not
+            tell. None: a model that such a library made, unchanged since, is found by itself.
+        frozen: False leaves out what was not trained: frozen parameters (`requires_grad` is False)
+            and buffers, but for statistics of norms. The file names this base by a digest, and
+            `load(path, net)` wants a network that has it. For adapters on a large network.
 
     Returns:
         `FileSummary`: the real bytes on disk, by section, beside what the frequencies of the
@@ -103,16 +113,19 @@ def save(
     families = {name: family[type(q)] for name, q in posteriors.items()}
     tally = tally_of(posteriors.items(), families, describe(model).decay_std)
     codebooks, numbers = codebooks_of(posteriors)
-    arrays = _arrays(model, posteriors, codebooks)
+    left_out, base = (set[str](), None) if frozen else base_left_out(model, example)
+    arrays = _arrays(model, posteriors, codebooks, left_out)
     require_finite(arrays)
     options = Options(tolerance, lossless, exact_state)
     exact = {f"state/{name}" for name in lost_in_float16(model)}
     description = {
-        "model": description_to_store(model).to_facts(),
+        "model": description_to_store(model).to_facts()
+        | {"network": network_named(model, network, frozen)}
+        | ({} if base is None else {"base": base}),
         "members": len(members_of(model)),
         "posteriors": families,
     } | ({"tables": numbers} if numbers else {})
-    program = section_of(model, example, families, plain_state(model))
+    program = section_of(model, example, families, plain_state(model)) if frozen else None
     with room_beside(Path(path)) as room:
         made = coded(arrays, families, options, room, exact)
         pieces, file = packed(description | made.description, made.sections, program)
@@ -135,9 +148,12 @@ def _say_if_stale(model: nn.Module) -> None:
 
 
 def _arrays(
-    model: nn.Module, posteriors: dict[str, Posterior], codebooks: list[Codebook]
+    model: nn.Module,
+    posteriors: dict[str, Posterior],
+    codebooks: list[Codebook],
+    left_out: Collection[str],
 ) -> dict[str, Tensor]:
-    """Everything that determines the model, by name."""
+    """Everything that determines the model, by name, but for what the file leaves out."""
     arrays = {
         f"posterior/{name}/{array}": tensor
         for name, posterior in posteriors.items()
@@ -148,11 +164,16 @@ def _arrays(
         for number, codebook in enumerate(codebooks)
         for array, tensor in codebook.arrays().items()
     }
-    return arrays | {f"state/{name}": tensor for name, tensor in plain_state(model).items()}
+    state = {n: tensor for n, tensor in plain_state(model).items() if n not in left_out}
+    return arrays | {f"state/{name}": tensor for name, tensor in state.items()}
 
 
 def load(
-    path: str | os.PathLike[str], net: nn.Module | None = None, *, max_weights: int | None = None
+    path: str | os.PathLike[str],
+    net: nn.Module | Factory | None = None,
+    *,
+    allow: Collection[str] = (),
+    max_weights: int | None = None,
 ) -> nn.Module:
     """The model in a file, in evaluation mode, ready for `predict`.
 
@@ -162,8 +183,10 @@ def load(
     Args:
         path: a file written by `save`.
         net: a plain network of the same form, for a file of a network that is not the
-            library's own. It is converted, in place, and every name and shape is checked; after an
-            error it is as it was.
+            library's own; or a class or function without arguments that makes one. It is converted,
+            in place, and every name and shape is checked; after an error it is as it was.
+        allow: libraries, of "timm" and "transformers", that may build the network which the file
+            names: by their own tables, without downloads and without code from the file.
         max_weights: as many weights the file may stand for; the sparse ones, which take few bytes,
             become dense tensors in predictions. None: 2^28 or, if that is more, 64 for each byte
             of the file.
@@ -173,17 +196,21 @@ def load(
 
     Example:
         >>> model = load("resnet18.pocket")
-        >>> model = load("mine.pocket", MyNet())
+        >>> model = load("mine.pocket", MyNet)
     """
+    plain = given_network(net)
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
-        model = _network(header, net)
+        require_base_given(header, plain)
+        model = network_to_fill(header, contents, plain, allow, max_weights)
+        base = base_in(model, header)
         with unchanged_on_error(model):
-            _filled(model, header, contents, max_weights)
+            _filled(model, header, contents, max_weights, base)
             shapes = {name: q.shape for name, q in named_posteriors(model)}
             remember_inputs(model, portable_in(contents, header, shapes))
-    return model if net is None or header.members > 1 else net.eval()
+    freeze_base_(model, base)
+    return model if plain is None or header.members > 1 else plain.eval()
 
 
 def inspect(path: str | os.PathLike[str], *, max_weights: int | None = None) -> FileSummary:
@@ -227,41 +254,12 @@ def stored_with(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {} if found is None else {"tolerance": found.tolerance, "lossless": found.lossless}
 
 
-def _network(header: Header, net: nn.Module | None) -> nn.Module:
-    """A plain network to fill: the given one, or one of ours that holds no memory yet."""
-    first = _built(header) if net is None else _named_alike(net, header)
-    if not isinstance(first, nn.Module) or any(True for _ in bayesian_modules(first)):
-        raise FormatError("net must be a plain torch.nn.Module, not yet Bayesian")
-    if header.members == 1:
-        return first
-    if header.members * len(list(first.parameters())) > len(header.posteriors) + len(header.state):
-        raise FormatError(f"the file speaks of {header.members} networks but does not hold them")
-    return Ensemble([first] + [copy.deepcopy(first) for _ in range(header.members - 1)])
-
-
-def _named_alike(net: nn.Module, header: Header) -> nn.Module:
-    """The network or, if the file goes by the names in there, the one inside of a wrapper."""
-    if not isinstance(net, nn.Module):
-        return net
-    names = {name.removeprefix("members.0.") for name in header.posteriors}
-    return unwrapped(net) if names.isdisjoint(dict(net.named_parameters())) else net
-
-
-def _built(header: Header) -> nn.Module:
-    network = header.model.network
-    if network is None:
-        raise FormatError("the file does not name its network: pass one, load(path, net)")
-    try:
-        with torch.device("meta"):
-            return build_network(network["name"], **network["options"])
-    except PocketBayesError:
-        raise
-    except Exception as error:  # whatever a network's constructor says of strange options
-        raise FormatError(f"the network {network['name']} cannot be built: {error}") from error
-
-
 def _filled(
-    model: nn.Module, header: Header, file: Contents, max_weights: int | None = None
+    model: nn.Module,
+    header: Header,
+    file: Contents,
+    max_weights: int | None,
+    base: Collection[str],
 ) -> None:
     """Gives the network the posteriors and the deterministic state of the file."""
     require_parameters(model, header.posteriors)  # before any is decoded
@@ -277,7 +275,7 @@ def _filled(
             if noise in header.state:
                 add_noise_parameter(module, file.specs[f"state/{noise}"].shape, name)
     make_room_for_head(model, header, file)
-    replace_state_(model, header.state, lambda name: file.take(f"state/{name}"))
+    replace_state_(model, header.state, lambda name: file.take(f"state/{name}"), base)
     require_sound_head(model)
     head_knows_weights(model)
     model.eval()

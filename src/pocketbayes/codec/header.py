@@ -1,6 +1,7 @@
 """The JSON description of a file, checked before anything is built from it."""
 
 import math
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ class Header:
     posteriors: dict[str, str]
     codebooks: dict[str, int]
     state: tuple[str, ...]
+    base: dict[str, Any] | None = None
 
     @property
     def num_codebooks(self) -> int:
@@ -48,7 +50,21 @@ def header_of(file: Contents) -> Header:
     for name in sorted(wanted ^ file.specs.keys()):
         what = "is missing" if name in wanted else "is not named in the description"
         raise FormatError(f"array {name} {what}")
-    return Header(model_in(found), members, posteriors, codebooks, tuple(state))
+    model, base = model_in(found), found["model"].get("base")
+    _require(base is None or _is_base(base), "model.base", "a digest and a count")
+    if base is not None and (members > 1 or file.file.program is not None):
+        raise FormatError("a file without its base holds one network, and no program")
+    return Header(model, members, posteriors, codebooks, tuple(state), base)
+
+
+def _is_base(base: Any) -> bool:
+    return (
+        _is_dict(base)
+        and base.keys() == {"sha256", "tensors"}
+        and isinstance(base["sha256"], str)
+        and re.fullmatch("[0-9a-f]{64}", base["sha256"]) is not None
+        and _is_count(base["tensors"])
+    )
 
 
 def _state_of(file: Contents) -> list[str]:

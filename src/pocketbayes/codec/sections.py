@@ -34,6 +34,17 @@ def say_if_many(posteriors: Mapping[str, Posterior], size: int) -> None:
         )
 
 
+def require_few_weights(weights: int, size: int, max_weights: int | None) -> None:
+    """An error if these are more than a file of so many bytes may stand for."""
+    most = _most_weights(size)
+    most = most if max_weights is None else require_count(max_weights, "max_weights")
+    if weights > most:
+        raise FormatError(
+            f"it stands for more than {most:,} weights, so that predicting might take more "
+            "memory than there is; if you trust the file, raise max_weights"
+        )
+
+
 def posteriors_in(
     file: Contents, header: Header, max_weights: int | None = None
 ) -> Iterator[tuple[str, Posterior]]:
@@ -41,18 +52,13 @@ def posteriors_in(
 
     A sparse one takes few bytes, however large the tensor is that stands for it in a forward pass.
     """
-    most = _most_weights(file.file.size)
-    left = most = most if max_weights is None else require_count(max_weights, "max_weights")
+    weights = 0
     codebooks = [_codebook(file, number) for number in range(header.num_codebooks)]
     for name, family in header.posteriors.items():
         codebook = codebooks[header.codebooks[name]] if name in header.codebooks else None
         posterior = _posterior(file, name, FAMILIES[family], codebook)
-        left -= posterior.shape.numel()
-        if left < 0:
-            raise FormatError(
-                f"it stands for more than {most:,} weights, so that predicting might take more "
-                "memory than there is; if you trust the file, raise max_weights"
-            )
+        weights += posterior.shape.numel()
+        require_few_weights(weights, file.file.size, max_weights)
         yield name, posterior
 
 

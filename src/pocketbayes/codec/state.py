@@ -99,10 +99,16 @@ def unchanged_on_error(model: nn.Module) -> Iterator[None]:
 
 
 def replace_state_(
-    model: nn.Module, names: Collection[str], taken: Callable[[str], Tensor]
+    model: nn.Module,
+    names: Collection[str],
+    taken: Callable[[str], Tensor],
+    kept: Collection[str] = (),
 ) -> None:
-    """Puts tensors of these names in place of the model's own, wherever they are tied to."""
-    expected = _entries(model)
+    """Puts tensors of these names in place of the model's own, wherever they are tied to.
+
+    It has no others but those that are kept.
+    """
+    expected = {name: value for name, value in _entries(model).items() if name not in kept}
     for name in sorted(expected.keys() ^ set(names)):
         where = "the file" if name in expected else "the network"
         raise FormatError(f"{name} is not in {where}")

@@ -1,20 +1,16 @@
 """What a file holds, in words and numbers."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from pocketbayes.codec.contents import Contents
 from pocketbayes.codec.header import Header
 from pocketbayes.codec.table_columns import column_facts
+from pocketbayes.codec.tally import Tally
 from pocketbayes.errors import printable
 from pocketbayes.layers import comparison_in_words, inference_in_words
-from pocketbayes.likelihoods import total_kl
-from pocketbayes.posteriors import Posterior
 
 _LONGEST_NAME = 30
 
@@ -46,8 +42,10 @@ class FileSummary:
 
     Attributes:
         bytes: the file's size.
-        network: the name of the library's network, or None: `load` then needs a `net`.
+        network: the name of the library's network, or as "timm:resnet50" of another's, which
+            `load` is to allow; None: it needs a `net`.
         options: that network's options.
+        base: {"sha256", "tensors"} of the frozen network that the file needs beside it.
         members: networks in it; more than 1 for an ensemble.
         families: number of weights by family of posterior.
         weights: number of weights that have a posterior.
@@ -77,6 +75,7 @@ class FileSummary:
     version: int
     network: str | None
     options: dict[str, Any]
+    base: dict[str, Any] | None
     members: int
     likelihood: str | None
     estimator: str | None
@@ -112,12 +111,10 @@ class FileSummary:
 
     def facts(self) -> list[tuple[str, str]]:
         """The summary without its sections, as words."""
-        network = self.network or "your own: load(path, net)"
-        if self.members > 1:
-            network = f"{self.members} x {network}"
         names = self.class_names
         return [
-            ("network", network + "".join(f", {k}={v}" for k, v in self.options.items())),
+            ("network", self._network()),
+            *self._base(),
             ("likelihood", self.likelihood or "not trained by fit"),
             ("estimator", self.estimator or "-"),
             *inference_in_words(self.prior, self.beta, self.decay_std, self.training),
@@ -137,6 +134,22 @@ class FileSummary:
             *self._nats(),
             ("sha256", self.sha256),
         ]
+
+    def _network(self) -> str:
+        """The network's name and options, and what `load` has to be told."""
+        network = self.network or "your own: load(path, net)"
+        words = f"{self.members} x {network}" if self.members > 1 else network
+        plain = {k: v for k, v in self.options.items() if not isinstance(v, dict)}
+        words += "".join(f", {name}={value}" for name, value in plain.items())
+        library, colon, _ = network.partition(":")
+        is_foreign = self.network is not None and colon
+        return f"{words}: load(path, allow=({library!r},))" if is_foreign else words
+
+    def _base(self) -> list[tuple[str, str]]:
+        if self.base is None:
+            return []
+        digest, tensors = self.base["sha256"], self.base["tensors"]
+        return [("base", f"{tensors:,} tensors that are not in the file, sha256 {digest[:16]}...")]
 
     def _nats(self) -> list[tuple[str, str]]:
         """The KL, and beside it what storing costs."""
@@ -193,41 +206,6 @@ class FileSummary:
     __repr__ = __str__
 
 
-class Tally(NamedTuple):
-    """What posteriors hold.
-
-    Attributes:
-        families: number of weights by family.
-        shapes: of the tensors, by name.
-        active: how many of their weights are there, by name.
-        kl: nats from prior to posterior.
-    """
-
-    families: Counter[str]
-    shapes: dict[str, torch.Size]
-    active: dict[str, int]
-    kl: float
-
-
-def tally_of(
-    posteriors: Iterable[tuple[str, Posterior]],
-    families: Mapping[str, str],
-    decay_std: float | None = None,
-) -> Tally:
-    """Counts posteriors of these families, which it takes one by one."""
-    weights, shapes, active = Counter[str](), dict[str, torch.Size](), dict[str, int]()
-
-    def passing() -> Iterator[Posterior]:
-        for name, posterior in posteriors:
-            weights[families[name]] += posterior.shape.numel()
-            shapes[name], active[name] = posterior.shape, posterior.num_active
-            yield posterior
-
-    with torch.no_grad():
-        divergence = float(total_kl(passing(), decay_std))
-    return Tally(weights, shapes, active, divergence)
-
-
 def _program_in_words(program: Mapping[str, Any] | None) -> str:
     if program is None:
         return "-"
@@ -255,6 +233,7 @@ def summary_of(
         version=file.file.version,
         network=network["name"],
         options=network["options"],
+        base=header.base,
         members=header.members,
         likelihood=model.get("likelihood"),
         estimator=model.get("estimator"),

@@ -104,6 +104,7 @@ from pocketbayes.layers.selection import library_type
 from pocketbayes.layers.uses import tells_rows_alike, uses_of_weights
 from pocketbayes.layers.walking import (
     first_parameter,
+    has_frozen_base,
     has_posteriors,
     has_random_weights,
     is_fully_connected,
@@ -154,6 +155,7 @@ __all__ = [
     "forget_calibration",
     "forget_head",
     "has_description",
+    "has_frozen_base",
     "has_posteriors",
     "has_random_weights",
     "has_stale_head",

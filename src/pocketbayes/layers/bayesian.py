@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pocketbayes.layers.embeddings import EmbeddingLayer
 from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.module import OURS, BayesianModule, bayesian_class, posteriors_of
 from pocketbayes.posteriors import Posterior, inside_vmap
@@ -91,7 +92,12 @@ def make_bayesian_(
     posteriors: dict[str, Posterior],
     estimator: str,
 ) -> None:
-    """Turns `module` into its Bayesian subclass, in place."""
+    """Turns `module` into its Bayesian subclass, in place.
+
+    A layer whose own weight stays as it is just reads draws of what else it has.
+    """
+    if issubclass(behaviour, LinearLayer | EmbeddingLayer) and "weight" not in posteriors:
+        behaviour = SampledLayer
     for name in posteriors:
         del module._parameters[name]
     module.add_module(OURS, behaviour._kind_of_posteriors.of(module, posteriors))

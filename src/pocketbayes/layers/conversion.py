@@ -15,8 +15,8 @@ from pocketbayes.layers.description import (
 )
 from pocketbayes.layers.estimators import ESTIMATORS
 from pocketbayes.layers.heads import forget_head
-from pocketbayes.layers.module import BayesianModule, posteriors_of
-from pocketbayes.layers.rules import Rules
+from pocketbayes.layers.module import BayesianModule, plain_class_of, posteriors_of
+from pocketbayes.layers.rules import Rules, pattern_of
 from pocketbayes.layers.selection import Place, chosen, places_of
 from pocketbayes.posteriors import Gaussian, Posterior, suitable_std
 
@@ -63,10 +63,11 @@ def bayesianize_(
             that what is pooled over many tokens would seem the surer the more there are.
         include: convert only modules that match; None means all. A name pattern such as
             "encoder.*" (shell style), a module type, a predicate `(name, module) -> bool`, or
-            several of them. A module that matches brings everything inside it, frozen or not. A
-            pattern that names a parameter of your own module, but not that module, such as
-            "*.experts.w1", makes it Bayesian, too: ["*", "*.experts.w1"] converts all and that.
-            So do patterns that name scales of norms, such as "*.norm1.weight".
+            several of them. A module that matches brings everything inside it, frozen or not, but
+            for "*", which brings what None does. A pattern that names a parameter which is no
+            weight of a layer, but not its module, such as "*.experts.w1", makes it Bayesian, too:
+            ["*", "*.experts.w1"] converts all and that. So do patterns that name biases and scales
+            of norms, such as "*.norm1.weight".
         exclude: leave these alone; given in the same ways.
         bias: make biases, and the shifts of norms, Bayesian as well. Scales of norms are not, as a
             prior around zero pulls at their channels; only patterns that name them convert them.
@@ -113,11 +114,12 @@ def _warn_of_what_is_left(net: nn.Module, left: Mapping[str, nn.Parameter]) -> N
     if share <= MOST_LEFT:
         return
     largest = sorted(left, key=lambda name: -left[name].numel())
-    kinds = {name: type(net.get_submodule(name.rpartition(".")[0])).__name__ for name in left}
-    told = ", ".join(f"{name} of {kinds[name]}" for name in largest[:3])
+    modules = {name: net.get_submodule(name.rpartition(".")[0]) for name in left}
+    told = ", ".join(f"{n} of {plain_class_of(modules[n]).__name__}" for n in largest[:3])
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
     real = [name for name in largest if left[name].is_floating_point()]
-    advice = f"include=['*', {real[0]!r}] makes that one Bayesian, too; " if real else ""
+    named = f"include=['*', {pattern_of(real[0])!r}]" if real else ""
+    advice = f"{named} makes that one Bayesian, too; " if real else ""
     warn(
         f"{share:.0%} of the weights stay deterministic: {told}{more}. {advice}exclude=... leaves "
         "them in peace"

@@ -28,7 +28,7 @@ class _Table(LayerPosteriors):
     def value(self, name: str) -> Tensor:
         draw = super().value(name)
         exact = self.estimator_now() == "mean" or not self[name].is_random
-        if self.padding_idx is None or exact or self.held_draw() is not None:
+        if name != "weight" or exact or self.held_draw() is not None or self.padding_idx is None:
             return draw
         rows = torch.arange(draw.shape[0], device=draw.device).unsqueeze(1)
         return torch.where(rows == self.padding_idx, self[name].expectation(), draw)

@@ -118,6 +118,12 @@ class BayesianModule(nn.Module):
                 "use replace_posterior"
             )
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Without the draws that a layer with a `_save_to_state_dict` of its own would add."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in posteriors_of(self).by_name():
+            destination.pop(f"{prefix}{name}", None)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickles by the plain class and the names, since this class has no importable name."""
         recipe = (self._behaviour, self._plain_class, tuple(posteriors_of(self).by_name()))

@@ -1,5 +1,6 @@
 """Rules by which modules and parameters of a network are chosen: patterns, types, predicates."""
 
+import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
@@ -26,11 +27,16 @@ def named_parameters(net: nn.Module, include: Rules, exclude: Rules) -> set[int]
     excluded = set() if exclude is None else _matches(modules, exclude, "exclude")
     return {
         id(parameter)
-        for pattern in _listed(include)
+        for pattern in listed(include)
         if isinstance(pattern, str)
         for name, parameter in _parameters_named(modules, pattern).items()
         if name.rpartition(".")[0] not in excluded
     }
+
+
+def pattern_of(name: str) -> str:
+    """What also matches the same parameter of other blocks, which are told apart by numbers."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def _parameters_named(modules: dict[str, nn.Module], pattern: str) -> dict[str, nn.Parameter]:
@@ -47,7 +53,8 @@ def _parameters_named(modules: dict[str, nn.Module], pattern: str) -> dict[str, 
     }
 
 
-def _listed(rules: Rules) -> list[Rule]:
+def listed(rules: Rules) -> list[Rule]:
+    """One or several rules as a list."""
     if rules is None:
         return []
     several = isinstance(rules, Iterable) and not isinstance(rules, str | type)
@@ -56,7 +63,7 @@ def _listed(rules: Rules) -> list[Rule]:
 
 def _matches(modules: dict[str, nn.Module], rules: Rules, argument: str) -> set[str]:
     found: set[str] = set()
-    for rule in _listed(rules):
+    for rule in listed(rules):
         hits = {n for n, m in modules.items() if _obeys(n, m, rule, argument)}
         by_name = isinstance(rule, str) and not hits
         if by_name and (argument == "exclude" or not _parameters_named(modules, str(rule))):

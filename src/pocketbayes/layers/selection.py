@@ -17,7 +17,7 @@ from pocketbayes.layers.embeddings import EmbeddingLayer
 from pocketbayes.layers.linear import LinearLayer
 from pocketbayes.layers.module import BayesianModule
 from pocketbayes.layers.normalised import normalised_weights
-from pocketbayes.layers.rules import Rules, named_parameters, selected_modules
+from pocketbayes.layers.rules import Rules, listed, named_parameters, pattern_of, selected_modules
 
 LINEAR = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d,
@@ -25,6 +25,7 @@ LINEAR = (
 )  # fmt: skip
 # Of other libraries: linear in `weight`, which may lie transposed, by a forward of their own.
 FOREIGN = {"transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear"}
+ADAPTERS = {"loralib.layers.LoRALayer": ("lora_A", "lora_B")}  # beside torch's own parameters
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 # torch's modules that only hold others, or parameters that belong to whoever uses them.
 TRANSPARENT = {
@@ -73,7 +74,7 @@ class Choice(NamedTuple):
 def chosen(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> Choice:
     """Every parameter that becomes a posterior, tied ones once per module; or an error.
 
-    Frozen ones do not, unless `include` asks for them. What is left are the
+    Frozen ones do not, unless `include` asks for them, other than by "*". What is left are the
     matrices that learn, of own modules which the rules let through.
     """
     selected, named = (
@@ -85,24 +86,43 @@ def chosen(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> Choice
         if id(module) in selected:
             found += _places_in(name, module, bias)
         found += _bare_places_in(name, module, named)
-    if include is None:
-        found = [place for place in found if place.parameter.requires_grad]
-    if not found:
-        raise ConversionError(
-            "nothing to convert: no selected module has a weight that learns and can be Bayesian; "
-            "check include= and exclude=, requires_grad, or the network with print(audit(net))"
-        )
-    _check_ties(net, found)
+    asked = named | _asked_for(net, include, exclude)
+    found = [
+        p for p in found if p.parameter.requires_grad or {id(p.module), id(p.parameter)} & asked
+    ]
     taken = {id(place.parameter) for place in found}
     left = {
         f"{name}.{own}".lstrip("."): parameter
         for name, module in net.named_modules()
-        if id(module) in selected and library_type(module) is None
+        if id(module) in selected and not isinstance(module, NORMS)
         for own, parameter in module._parameters.items()
         if parameter is not None and parameter.requires_grad and id(parameter) not in taken
-        if sum(side > 1 for side in parameter.shape) > 1
     }
-    return Choice(found, left)
+    if not found:
+        raise ConversionError(f"nothing to convert: {_why_nothing(left)}")
+    _check_ties(net, found)
+    _check_is_finite(found)
+    return Choice(found, {n: p for n, p in left.items() if sum(side > 1 for side in p.shape) > 1})
+
+
+def _asked_for(net: nn.Module, include: Rules, exclude: Rules) -> set[int]:
+    """Modules that a rule other than "*" lets through, with what is frozen in them."""
+    rules = [rule for rule in listed(include) if rule != "*"]
+    return selected_modules(net, rules, exclude)
+
+
+def _why_nothing(left: dict[str, nn.Parameter]) -> str:
+    real = [name for name, parameter in left.items() if parameter.is_floating_point()]
+    if not real:
+        return (
+            "no selected module has a weight that learns and can be Bayesian; check include= and "
+            "exclude=, requires_grad, or the network with print(audit(net))"
+        )
+    more = f" and {len(real) - 1} more" if len(real) > 1 else ""
+    return (
+        f"what learns is bare or a bias, {real[0]}{more}, and becomes Bayesian where a pattern "
+        f"names it: include=[{pattern_of(real[0])!r}]"
+    )
 
 
 def places_of(net: nn.Module, parameters: Iterable[nn.Parameter]) -> list[Place]:
@@ -180,9 +200,10 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
             )
         if kind:
             _require_real(f"{where}.{parameter_name}", parameter, hint)
+    adapter = _adapter_of(where, module)
     if kind is None:
         _check_is_known(where, module, own, hint)
-        return []
+        return [Place(name, module, n, SampledLayer) for n in adapter]
     missing = [n for n in kind.weights if n not in module._parameters]
     if missing:
         raise ConversionError(
@@ -194,8 +215,20 @@ def _places_in(name: str, module: nn.Module, bias: bool) -> list[Place]:
             f"{where} has sparse=True, but a posterior's gradient is dense: set it to False, "
             f"or {hint}"
         )
-    names = (*kind.weights, *(kind.biases if bias else ()))
+    names = (*kind.weights, *adapter, *(kind.biases if bias else ()))
     return [Place(name, module, n, kind.behaviour) for n in names if n in own]
+
+
+def _adapter_of(where: str, module: nn.Module) -> tuple[str, ...]:
+    """What loralib's layers have beside torch's own parameters."""
+    names = (names for base in type(module).__mro__ for names in [ADAPTERS.get(_path(base), ())])
+    found = tuple(name for several in names for name in several if name in module._parameters)
+    if found and getattr(module, "merge_weights", False):
+        raise ConversionError(
+            f"{where} adds its adapter to its weight in eval(), where no draw "
+            "would reach it: make it with merge_weights=False"
+        )
+    return found
 
 
 def _require_real(name: str, parameter: nn.Parameter, hint: str) -> None:
@@ -206,14 +239,19 @@ def _require_real(name: str, parameter: nn.Parameter, hint: str) -> None:
 
 
 def _bare_places_in(name: str, module: nn.Module, wanted: Container[int]) -> list[Place]:
-    """Parameters of a user's own module, which its forward draws; and scales of norms."""
-    is_own = kind_of(module) is None and library_type(module) is None
-    if not is_own and not isinstance(module, NORMS):
+    """Parameters that are not a weight of a layer of torch's, each drawn when it is read."""
+    kind = kind_of(module)
+    if kind is None and library_type(module) is not None:
         return []
-    own = {n: p for n, p in module._parameters.items() if p is not None and id(p) in wanted}
+    drawn = () if kind is None else kind.weights
+    own = {
+        n: p
+        for n, p in module._parameters.items()
+        if p is not None and id(p) in wanted and n not in drawn
+    }
     for parameter_name, parameter in own.items():
         _require_real(f"{name}.{parameter_name}".lstrip("."), parameter, "leave it out")
-    return [Place(name, module, n, SampledLayer) for n in own]
+    return [Place(name, module, n, kind.behaviour if kind else SampledLayer) for n in own]
 
 
 def _check_is_known(where: str, module: nn.Module, own: dict[str, nn.Parameter], hint: str) -> None:
@@ -222,6 +260,17 @@ def _check_is_known(where: str, module: nn.Module, own: dict[str, nn.Parameter],
             f"{where} is a {type(module).__name__}, which has parameters but cannot be made "
             f"Bayesian: {hint} to keep it deterministic"
         )
+
+
+def _check_is_finite(found: list[Place]) -> None:
+    """A layer may hold memory that nobody has filled."""
+    for place in found:
+        finite = place.parameter.isfinite()
+        if not place.parameter.is_meta and not finite.all():
+            raise ConversionError(
+                f"{place.full_name} is not finite in {int((~finite).sum())} of {finite.numel()} "
+                f"places: set or load it before bayesianize_, or exclude={place.module_name!r}"
+            )
 
 
 def _check_ties(net: nn.Module, found: list[Place]) -> None:

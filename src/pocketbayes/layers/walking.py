@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from pocketbayes.layers.module import BayesianModule, posteriors_of
+from pocketbayes.posteriors import Posterior
 
 
 def modules_of(network: nn.Module) -> list[nn.Module]:
@@ -63,3 +64,13 @@ def is_fully_connected(network: nn.Module) -> bool:
     ]
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in modules)
     return all(isinstance(layer, nn.Linear) for layer in layers) and not convolves
+
+
+def has_frozen_base(network: nn.Module) -> bool:
+    """Whether some deterministic matrix does not learn: what does may be adapters."""
+    return any(
+        parameter is not None and parameter.dim() > 1 and not parameter.requires_grad
+        for module in modules_of(network)
+        if not isinstance(module, Posterior)
+        for parameter in module._parameters.values()
+    )

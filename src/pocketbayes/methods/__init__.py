@@ -8,9 +8,11 @@ from pocketbayes.methods.base import (
     make_points_,
     unshare_,
 )
+from pocketbayes.methods.csg_mcmc import CyclicalSGMCMC
 from pocketbayes.methods.deep_ensemble import DeepEnsemble, restart_
 from pocketbayes.methods.deterministic import Deterministic
 from pocketbayes.methods.exchanging import ExchangingMethod
+from pocketbayes.methods.ivon import IVON, trained_by_pairs
 from pocketbayes.methods.laplace import Laplace
 from pocketbayes.methods.mc_dropout import MCDropout
 from pocketbayes.methods.mean_field import MeanField
@@ -31,8 +33,10 @@ from pocketbayes.methods.swag import SWAG
 from pocketbayes.methods.variational_dropout import VariationalDropout
 
 METHODS: dict[str, type[Method]] = {
+    "csg-mcmc": CyclicalSGMCMC,
     "deterministic": Deterministic,
     "deep-ensemble": DeepEnsemble,
+    "ivon": IVON,
     "laplace": Laplace,
     "mc-dropout": MCDropout,
     "mean-field": MeanField,
@@ -45,8 +49,10 @@ METHODS: dict[str, type[Method]] = {
 }
 
 __all__ = [
+    "IVON",
     "METHODS",
     "SWAG",
+    "CyclicalSGMCMC",
     "DeepEnsemble",
     "Deterministic",
     "ExchangingMethod",
@@ -71,5 +77,6 @@ __all__ = [
     "never_broadcast",
     "restart_",
     "summed",
+    "trained_by_pairs",
     "unshare_",
 ]

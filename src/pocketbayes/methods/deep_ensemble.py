@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import nn
@@ -25,6 +25,8 @@ class DeepEnsemble(Deterministic):
     Attributes:
         members: number of networks.
     """
+
+    restarts: ClassVar[bool] = True
 
     members: int = 5
 

@@ -2,6 +2,13 @@
 
 from pocketbayes.models.cifar_resnet import resnet20, resnet32, resnet44, resnet56, resnet110
 from pocketbayes.models.convolutional import lenet5, vgg_like
+from pocketbayes.models.foreign import (
+    LIBRARIES,
+    build_foreign,
+    foreign_network,
+    is_foreign,
+    split_name,
+)
 from pocketbayes.models.fully_connected import mlp
 from pocketbayes.models.registry import MODELS, build_network, options_of
 from pocketbayes.models.residual import PaddedShortcut
@@ -11,10 +18,14 @@ from pocketbayes.models.vit import vit_b16, vit_small, vit_tiny
 from pocketbayes.models.wide_resnet import wrn_28_10
 
 __all__ = [
+    "LIBRARIES",
     "MODELS",
     "PaddedShortcut",
     "ScaledMLP",
+    "build_foreign",
     "build_network",
+    "foreign_network",
+    "is_foreign",
     "lenet5",
     "mlp",
     "options_of",
@@ -28,6 +39,7 @@ __all__ = [
     "resnet101",
     "resnet110",
     "scaled_mlp",
+    "split_name",
     "vgg_like",
     "vit_b16",
     "vit_small",

@@ -52,6 +52,7 @@ from pocketbayes.posteriors.randomness import (
     signs_like,
 )
 from pocketbayes.posteriors.reuse import is_repeated, remembered, repeated_input
+from pocketbayes.posteriors.shards import is_split, summed_over_parts
 from pocketbayes.posteriors.shared import Shared
 from pocketbayes.posteriors.sparse import Sparse, SparsePoint
 from pocketbayes.posteriors.spike_slab import GRANULARITIES, NarrowSpike, SpikeSlab, at_least_single
@@ -107,6 +108,7 @@ __all__ = [
     "inside_vmap",
     "is_of_draws",
     "is_repeated",
+    "is_split",
     "is_trainable",
     "isolated_randomness",
     "joint_draws",
@@ -124,6 +126,7 @@ __all__ = [
     "soft_gate",
     "stationary_log_odds",
     "suitable_std",
+    "summed_over_parts",
     "thinned",
     "to_units",
     "traced_by",

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from pocketbayes.posteriors.base import Posterior, prior_std_from, require_real_arrays
 from pocketbayes.posteriors.randomness import normal_like
 from pocketbayes.posteriors.reuse import remembered
+from pocketbayes.posteriors.shards import is_split, summed_over_parts
 
 SHARE_AT_FIRST = 0.1  # of the size of a tensor's weights that their stds start with
 _LEAST_AT_FIRST = 1e-4
@@ -129,6 +130,8 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
 
     From log_std, so that no std is small enough for log(0).
     """
+    if is_split(mean):
+        return summed_over_parts(lambda m, s: gaussian_kl(m, s, prior_std), mean, log_std)
     dtype = torch.promote_types(mean.dtype, torch.float32)
     tensors = (mean.to(dtype), log_std.to(dtype), prior_std.to(dtype))
     if _is_left_to_torch(mean):
@@ -138,12 +141,22 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:
 
 def mean_square(mean: Tensor, log_std: Tensor, weight: Tensor | None = None) -> Tensor:
     """Weighted mean of m^2 + s^2, where sum_i weight_i KL(N(m_i, s_i^2) || N(0, v)) is least."""
-    wide = torch.promote_types(mean.dtype, torch.float32)
-    squares = mean.to(wide).square() + (2 * log_std.to(wide)).exp()
+    if is_split(mean):
+        return summed_over_parts(_sum_of_squares, mean, log_std) / mean.numel()
+    squares = _squares(mean, log_std)
     if weight is None:
         return squares.mean()
-    weight = weight.to(wide).expand_as(squares)
+    weight = weight.to(squares.dtype).expand_as(squares)
     return (weight * squares).sum() / weight.sum()
+
+
+def _squares(mean: Tensor, log_std: Tensor) -> Tensor:
+    wide = torch.promote_types(mean.dtype, torch.float32)
+    return mean.to(wide).square() + (2 * log_std.to(wide)).exp()
+
+
+def _sum_of_squares(mean: Tensor, log_std: Tensor) -> Tensor:
+    return _squares(mean, log_std).sum()
 
 
 def gaussian_kls(mean: Tensor, log_std: Tensor, prior_std: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pocketbayes.errors import PocketBayesError, TrainingError
 from pocketbayes.layers import named_posteriors
 from pocketbayes.posteriors import Shared
-from pocketbayes.training.optimizers import SGD, Adam, AdamW
+from pocketbayes.training.optimizers import SGD, Adam, AdamW, NaturalGradient
 
 _PARTS = ("settings", "model", "optimizers", "standing")
 _LABELS, _BEST = (
@@ -26,6 +26,7 @@ _KEPT_BY: dict[type, tuple[str, ...]] = {
     Adam: ("step", "exp_avg", "exp_avg_sq"),
     AdamW: ("step", "exp_avg", "exp_avg_sq"),
     SGD: ("momentum_buffer",),
+    NaturalGradient: ("step", "exp_avg"),
 }
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from pocketbayes.codec import prepare_directory
 from pocketbayes.layers import Ensemble
-from pocketbayes.methods import Method, restart_
+from pocketbayes.methods import DeepEnsemble, Method, restart_
 from pocketbayes.posteriors import isolated_randomness, mixed_seed
 from pocketbayes.training.checkpoints import NAME, checkpoints_in, write_history
 from pocketbayes.training.tracking import within
@@ -69,7 +69,7 @@ def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | 
 
 def fit_members(
     model: nn.Module,
-    count: int,
+    method: DeepEnsemble,
     fit_one: Callable[..., FitResult],
     seed: int,
     out: str | os.PathLike[str] | None,
@@ -77,23 +77,25 @@ def fit_members(
     progress: bool,
     logger: Any = None,
 ) -> FitResult:
-    """Trains copies of the model one after another, each from a start of its own."""
+    """Trains copies of the model one after another: from a start of its own, or from the last."""
     directory = begun_directory(out, resume)
-    members, history, seconds, peaks = [], list[dict[str, Any]](), 0.0, list[int]()
-    for number in range(count):
+    members = list[nn.Module]()
+    history, seconds, peaks = list[dict[str, Any]](), 0.0, list[int]()
+    for number in range(method.members):
         if progress and int(os.environ.get("RANK", 0)) == 0:
-            print(f"member {number + 1} of {count}", file=sys.stderr)
+            print(f"member {number + 1} of {method.members}", file=sys.stderr)
         member, member_seed = (
-            copy.deepcopy(model),
+            copy.deepcopy(model if method.restarts or not members else members[-1]),
             seed if number == 0 else mixed_seed(seed, number),
         )
-        if number > 0:
+        if number > 0 and method.restarts:
             with isolated_randomness(next(member.parameters()).device):
                 torch.manual_seed(member_seed)
                 restart_(member)
         place = None if directory is None else directory / f"member-{number}"
         result = fit_one(
             member,
+            method=method.member(),
             seed=member_seed,
             out=place,
             resume=resume and place is not None and (place / NAME).exists(),

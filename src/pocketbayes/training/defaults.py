@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from pocketbayes.errors import PocketBayesError, TrainingError
-from pocketbayes.layers import describe, is_fully_connected, moved
+from pocketbayes.layers import describe, has_frozen_base, is_fully_connected, moved
 from pocketbayes.likelihoods import LIKELIHOODS, CountLikelihood, Likelihood
 from pocketbayes.methods import MeanField, Method, SpikeSlab, VariationalMethod, averaged
 from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
@@ -66,19 +66,22 @@ def with_defaults(method: Method, model: nn.Module, likelihood: str, fits: bool)
 
     Args:
         method: what was asked for.
-        model: the network; whether it is fully connected decides most.
+        model: the network; whether it is fully connected decides most, and whether what learns are
+            adapters on a frozen one.
         likelihood: of classes or of values.
         fits: whether the network fits the data already, before training.
     """
-    of_values, connected = LIKELIHOODS[likelihood].kind == "values", is_fully_connected(model)
+    of_values, adapts = LIKELIHOODS[likelihood].kind == "values", has_frozen_base(model)
+    connected = is_fully_connected(model) and not adapts
     bold = of_values and connected and _is_plain_vi(method)
     lr = _LR_OF_VALUES if bold else _LR
-    if fits and isinstance(method, MeanField):
+    if fits and not adapts and isinstance(method, MeanField):
         lr = _LR_WHERE_IT_FITS
     method = replace(method, lr=lr if method.lr is None else method.lr)
     if not isinstance(method, VariationalMethod):
         return method
-    learned = connected or of_values or isinstance(method, SpikeSlab)
+    # Adapters multiply each other and begin at zero: learned priors, and their KL, keep them there.
+    learned = (connected or of_values or isinstance(method, SpikeSlab)) and not adapts
     prior = "learned" if learned and describe(model).prior != "fixed" else "fixed"
     if method.beta is None:
         beta, least = _betas(likelihood, connected, isinstance(method, SpikeSlab))

@@ -37,6 +37,7 @@ from pocketbayes.training.locking import only_writer
 from pocketbayes.training.run import Run
 from pocketbayes.training.run_state import stored_settings
 from pocketbayes.training.settings import Settings
+from pocketbayes.training.sharding import STRATEGIES
 from pocketbayes.training.starting import started_
 from pocketbayes.training.tracking import require_logger
 
@@ -62,6 +63,7 @@ def fit(
     patience: int | None = None,
     logger: Any = None,
     accumulate: int = 1,
+    strategy: str = "ddp",
 ) -> FitResult:
     """Trains a Bayesian model by variational inference, in place.
 
@@ -109,6 +111,9 @@ def fit(
             of all of them, so 8 batches of 4 take the memory of 4 examples and do what one batch
             of 32 does, with weights drawn anew for each (batch norms see 4). The last step of an
             epoch takes the batches that are left.
+        strategy: how several processes share the work: "ddp", each holds all of the model, or
+            "fsdp", for models too large for that: each holds a part of means, log-stds, gradients
+            and optimiser state, and a layer is whole while it runs.
 
     Returns:
         `FitResult`: `.model`, and `.history`, a dict per epoch with loss, nll, kl (nats),
@@ -130,8 +135,7 @@ def fit(
     _require_trainable(model, method)
     _require_numbers(epochs, seed, checkpoint_minutes, accumulate)
     require_choice(likelihood, "likelihood", LIKELIHOODS)
-    require_choice(precision, "precision", PRECISIONS)
-    require_choice(device, "device", DEVICES)
+    _require_environment(precision, device, strategy, compile)
     _require_validation(method, val_loader, keep_best, patience)
     _require_place(out, resume, logger)
     directory = None if out is None else prepare_directory(out)
@@ -140,12 +144,12 @@ def fit(
             fit, train_loader=train_loader, likelihood=likelihood, val_loader=val_loader,
             dataset_size=dataset_size, precision=precision, compile=compile, device=device,
             progress=progress, checkpoint_minutes=checkpoint_minutes, keep_best=keep_best,
-            patience=patience, accumulate=accumulate,
+            patience=patience, accumulate=accumulate, strategy=strategy,
         )  # fmt: skip
         if isinstance(method, DeepEnsemble):
-            fit_one = partial(fit_one, method=method.member(), epochs=epochs)
+            fit_one = partial(fit_one, epochs=epochs)
             place = out, resume, progress, logger
-            return fit_members(model, method.members, fit_one, seed, *place)
+            return fit_members(model, method, fit_one, seed, *place)
         stages = method.stages()
         if stages is not None:
             fit_one = partial(fit_one, seed=seed)
@@ -162,7 +166,7 @@ def fit(
             epochs = chosen_epochs(epochs, method, model, train_loader, likelihood, shared)
             settings = Settings(epochs, likelihood, seed, size, method, compile,
                                 checkpoint_minutes, keep_best, patience, accumulate,
-                                logger)  # fmt: skip
+                                logger, strategy)  # fmt: skip
             context = started_(fabric, model, train_loader, val_loader, settings)
             data = train_loader, val_loader
             return Run(fabric, model, *data, settings, directory, resume, context).train(progress)
@@ -208,6 +212,16 @@ def _require_place(out: object, resume: bool, logger: object) -> None:
     if resume and out is None:
         raise PocketBayesError("resume=True needs out=, the directory that holds the checkpoint")
     require_logger(logger, out is not None)
+
+
+def _require_environment(precision: str, device: str, strategy: str, compiled: bool | str) -> None:
+    require_choice(precision, "precision", PRECISIONS)
+    require_choice(device, "device", DEVICES)
+    require_choice(strategy, "strategy", STRATEGIES)
+    if strategy == "fsdp" and compiled:
+        raise PocketBayesError(
+            'a model that trains in parts is not compiled: leave out compile, or use strategy="ddp"'
+        )
 
 
 def _require_validation(

@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 
 from pocketbayes.errors import PocketBayesError, require_number
 from pocketbayes.layers import named_posteriors, noise_parameters, require_module
-from pocketbayes.methods import Method
+from pocketbayes.methods import IVON, Method, trained_by_pairs
+from pocketbayes.posteriors import is_split
+from pocketbayes.training import natural_gradient
 
 _MARKED = ("state_dict", "load_state_dict", "zero_grad", "add_param_group")
 
@@ -26,6 +28,7 @@ def _unmarked(kind: type[Optimizer]) -> type[Any]:
 
 
 Adam, AdamW, SGD = map(_unmarked, (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD))
+NaturalGradient = _unmarked(natural_gradient.NaturalGradient)
 
 
 class Kinds(NamedTuple):
@@ -35,6 +38,11 @@ class Kinds(NamedTuple):
     others: list[nn.Parameter]
     log_stds: list[nn.Parameter]
     noises: list[nn.Parameter]
+
+    def without(self, others: Sequence[nn.Parameter]) -> "Kinds":
+        """All but these."""
+        gone = set(map(id, others))
+        return Kinds(*([p for p in kind if id(p) not in gone] for kind in self))
 
 
 def kinds_of(model: nn.Module) -> Kinds:
@@ -89,6 +97,12 @@ def parameter_groups(
 def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
     """One optimiser for means and deterministic parameters, one for everything on a log scale."""
     kinds = kinds_of(model)
+    made: list[Optimizer] = []
+    if isinstance(method, IVON) and (pairs := trained_by_pairs(model)):
+        by_pairs = [q.mean for q in pairs], [q.log_std for q in pairs]
+        rates = method.step_size, method.curvature_rate, method.momentum
+        made.append(NaturalGradient(*by_pairs, *rates))
+        kinds = kinds.without([p for found in by_pairs for p in found])
     groups: list[dict[str, Any]] = [
         {"params": kinds.means, "weight_decay": method.weight_decay, "peak_lr": method.peak_lr},
         {"params": kinds.others, "weight_decay": 0.0, "peak_lr": method.peak_lr},
@@ -98,12 +112,12 @@ def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
         {"params": kinds.noises, "peak_lr": method.noise_rate},
     ]
     groups, on_log_scale = ([g for g in found if g["params"]] for found in (groups, on_log_scale))
-    made: list[Optimizer] = []
     fused = not any(p.is_complex() for p in model.parameters())  # for which torch has no kernels
     if groups and method.optimizer == "adamw":
         made.append(AdamW(groups, lr=method.peak_lr, fused=fused))
     elif groups:
         momentum = method.momentum
+        fused = fused and not any(map(is_split, model.parameters()))  # for which it has no kernel
         made.append(
             SGD(groups, lr=method.peak_lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
         )
@@ -118,13 +132,15 @@ def _required(found: list[Any]) -> list[Any]:
     return found
 
 
-def step_(optimizers: Sequence[Optimizer], lr_scale: float, clip_norm: float | None) -> None:
+def step_(
+    optimizers: Sequence[Optimizer], lr_scale: float, kl_weight: float, clip_norm: float | None
+) -> None:
     """One step of all, with gradients of the first's parameters clipped; then there are none."""
     if clip_norm is not None:
         means = [p for group in optimizers[0].param_groups for p in group["params"]]
         nn.utils.clip_grad_norm_(means, clip_norm)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * lr_scale
+            group["lr"], group["kl_weight"] = group["peak_lr"] * lr_scale, kl_weight
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -8,13 +8,14 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from pocketbayes.methods import StartContext
+from pocketbayes.methods import StartContext, agreed
 from pocketbayes.prediction import float_dtype
 from pocketbayes.training.batches import Batch, Batches, in_groups
 from pocketbayes.training.best import compare_epoch, has_waited, validated
-from pocketbayes.training.checking import fill_model, fill_optimizers, require_standing
+from pocketbayes.training.checking import fill_model, require_standing
 from pocketbayes.training.checkpoints import naming, write_history
 from pocketbayes.training.composition import FitResult
 from pocketbayes.training.environment import peak_memory
@@ -83,7 +84,7 @@ class Run:
     def _go_on_from(self, state: dict[str, Any]) -> None:
         assert self.directory is not None
         with naming(self.directory):
-            fill_optimizers(self.steps.optimizers, state["optimizers"])
+            self.steps.fill_optimizers(state["optimizers"])
         self.steps.at, self.has_checkpoint = RunState(**state["standing"]), True
 
     def train(self, progress: bool) -> FitResult:
@@ -118,6 +119,7 @@ class Run:
         self, bar: TrainingBar, begin: float, asked: StopRequest, stop: StopRequest
     ) -> None:
         started, seen = time.monotonic(), 0
+        self.steps.set_aside()
         batches = self.batches.epoch(self.at.epoch, skip=self.at.batch)
         fetched = fetched_together(self.fabric, batches, asked, stop)
         for group in in_groups(fetched, self.settings.accumulate):
@@ -130,8 +132,9 @@ class Run:
                 bar.show(self.at.epoch, number + 1, self._batches_per_epoch(), row)
             if stop:
                 self._stop(stop)
-            if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
+            if self._is_save_due():
                 self.save()
+                self.steps.set_aside()
         self.steps.end_pass()
         settle_noise_(self.fabric, self.model, self.settings, self.batches, self.at.epoch)
         row = self._close_epoch(seen / (time.monotonic() - started))
@@ -190,15 +193,26 @@ class Run:
         if self.tracker is not None:
             self.tracker.log(self.at.history)
 
+    def _is_save_due(self) -> bool:
+        """By the clock; processes that must save together look at the first one's, now and then."""
+        is_due = time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes
+        if self.steps.shards is None or self.directory is None:
+            return is_due
+        if self.at.step % 10:
+            return False
+        return bool(agreed(torch.tensor(is_due, device=self.fabric.device)))
+
     def save(self) -> None:
         """Writes the checkpoint, on the first process."""
         self.saved_at = time.monotonic()
-        if self.directory is None or not self.fabric.is_global_zero:
+        if self.directory is None:
+            return
+        self.steps.gather()
+        states = self.steps.optimizer_states()
+        if not self.fabric.is_global_zero:
             return
         self.steps.require_finite()
-        if save_state(
-            self.directory, self._fingerprint(), self.model, self.steps.optimizers, self.at
-        ):
+        if save_state(self.directory, self._fingerprint(), self.model, states, self.at):
             self.has_checkpoint = True
 
     def _fingerprint(self) -> dict[str, Any]:

@@ -107,16 +107,15 @@ def save_state(
     directory: Path,
     fingerprint: dict[str, Any],
     model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
+    optimizers: Sequence[Mapping[str, Any]],
     run_state: RunState,
 ) -> bool:
-    """Writes the checkpoint, if the disk has room."""
+    """Writes the checkpoint, if the disk has room; `optimizers` are their state dicts."""
     state = {
         "settings": fingerprint,
         "model": model.state_dict(),
         "optimizers": [
-            stored | {"kept": sorted(stored["state"], key=str)}
-            for stored in (optimizer.state_dict() for optimizer in optimizers)
+            {**stored, "kept": sorted(stored["state"], key=str)} for stored in optimizers
         ],
         "standing": vars(run_state) | {"totals": run_state.totals.clone()},
     }

@@ -21,6 +21,7 @@ class Settings:
     patience: int | None = None
     accumulate: int = 1
     logger: Any = None
+    strategy: str = "ddp"
 
     def to_dict(self) -> dict[str, Any]:
         """All that bears on the result."""

@@ -13,6 +13,7 @@ from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StartContext, StepContext, never_broadcast
 from pocketbayes.posteriors import Posterior
 from pocketbayes.training.batches import Batch, shares_of
+from pocketbayes.training.checking import fill_optimizers
 from pocketbayes.training.diagnosis import LossWatch
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import compiled_loss
@@ -22,6 +23,7 @@ from pocketbayes.training.optimizers import make_optimizers, step_
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.run_state import RunState
 from pocketbayes.training.settings import Settings
+from pocketbayes.training.sharding import Shards, require_splittable, split_states_, whole_states
 from pocketbayes.training.together import raise_together
 from pocketbayes.training.worth import Targets
 
@@ -57,11 +59,20 @@ class Steps:
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
         self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
-        self.optimizers = make_optimizers(model, settings.method)
+        self.shards: Shards | None = None
+        if settings.strategy == "fsdp":
+            require_splittable(model, settings.method)
+            if fabric.world_size > 1:
+                self.shards = Shards(fabric, model, settings.likelihood)
+        self.trained = model if self.shards is None else self.shards.model
+        self.optimizers = make_optimizers(self.trained, settings.method)
         self._set_up()
 
     def _set_up(self) -> None:
         """Wraps the loss for its device and processes."""
+        if self.shards is not None:
+            self.step_module: Any = self.shards
+            return
         never_broadcast(self.objective, names_inside_posteriors(self.objective))
         self.step_module = self.fabric.setup_module(
             compiled_loss(self.objective, self.compile, self.replays_graphs)
@@ -84,7 +95,7 @@ class Steps:
                 loss, numbers = self._loss(x, y, weight)
                 self.fabric.backward(loss if share == 1 else share * loss)
             self.at.add(numbers, len(y))
-        step_(self.optimizers, self.at.lr_scale, method.clip_norm)
+        step_(self.optimizers, self.at.lr_scale, self.at.beta / size, method.clip_norm)
         self.at.step += 1
         for _, _, y in group:
             self.targets.add(self.at.epoch, y)
@@ -94,13 +105,19 @@ class Steps:
         return numbers
 
     def _gradients_kept_apart(self, whether: bool) -> AbstractContextManager[object]:
-        """Inside, processes do not add up their gradients: they do so in a step's last batch."""
-        if whether and self.fabric.world_size > 1:
+        """Inside, processes do not add up their gradients: they do so in a step's last batch.
+
+        Those that hold parts add up at once: whole gradients have no room there.
+        """
+        if whether and self.fabric.world_size > 1 and self.shards is None:
             return self.fabric.no_backward_sync(self.step_module)  # type: ignore[no-any-return]
         return nullcontext()
 
     def _loss(self, x: Inputs, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its parts; what is wrong with them here ends every process."""
+        """The loss and its parts; what is wrong with them here ends every process.
+
+        Others that hold parts wait for this one's within the pass: there the launcher ends them.
+        """
         fault: Exception | None = None
         try:
             with explained_failure(x):
@@ -111,12 +128,15 @@ class Steps:
             self.check(everything=False)
         except Exception as error:
             fault = error
-        raise_together(self.fabric, fault)
+        if self.shards is None:
+            raise_together(self.fabric, fault)
+        elif fault is not None:
+            raise fault
         return loss, numbers
 
     def _let_method_act(self, progress: float, group: Sequence[Batch]) -> None:
         if learns_prior(self.settings.method) and self.at.step % EVERY == 0:
-            move_priors_(self.model)
+            move_priors_(self.trained)
 
         def gradients(estimator: str | None = None) -> dict[str, Tensor]:
             with self.fabric.autocast():
@@ -133,7 +153,28 @@ class Steps:
     def end_pass(self) -> None:
         """Follows the last step of an epoch."""
         self.check(everything=True)
+        self.gather()
         self.settings.method.after_epoch(self.model, self.at.epoch + 1, self.at.memory)
+
+    def set_aside(self) -> None:
+        """Precedes the steps of an epoch: of a model that trains in parts, the whole needs room."""
+        if self.shards is not None:
+            self.shards.set_aside()
+
+    def gather(self) -> None:
+        """Makes the model what was trained so far; all processes call it at once."""
+        if self.shards is not None:
+            self.shards.gather()
+
+    def optimizer_states(self) -> list[dict[str, Any]]:
+        """Whole, for a checkpoint; all processes call it at once."""
+        return whole_states(self.optimizers)
+
+    def fill_optimizers(self, stored: list[Any]) -> None:
+        """Gives the optimisers what a checkpoint holds of them."""
+        fill_optimizers(self.optimizers, stored)
+        if self.shards is not None:
+            split_states_(self.optimizers)
 
     def row(self, speed: float) -> dict[str, Any]:
         """What is told of an epoch that ends here; doubt moves on to the next."""
