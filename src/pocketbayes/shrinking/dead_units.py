@@ -20,6 +20,8 @@ from pocketbayes.layers import (
     drawing_by,
     head_knows_weights,
     named_posteriors,
+    note_shrunk,
+    numbers_changed,
     one_draw,
     posteriors_of,
     update_description,
@@ -86,6 +88,7 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
         with _evaluating(small):
             _require_same(small, args, before)
         _forget_name(small)
+        note_shrunk(small, numbers_changed(whole, small))
     head_knows_weights(small)
     return small
 
