@@ -1,5 +1,7 @@
 """Heads that are off go as a whole, whoever wrote the attention."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,7 +20,14 @@ from followed_nets import (
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.layers import FewerHeads, drawing_by, named_posteriors, replace_posterior
+from pocketbayes.layers import (
+    FewerHeads,
+    describe,
+    drawing_by,
+    named_posteriors,
+    narrow_to_,
+    replace_posterior,
+)
 from pocketbayes.posteriors import Point
 
 EACH = WIDTH // HEADS
@@ -158,17 +167,44 @@ def test_random_heads_stay_and_keep_their_noise(kind):
     assert pb.predict(small, x, num_samples=2).probs.shape == (2, 3)
 
 
-def test_a_file_of_fewer_heads_fills_a_plain_network_of_its_form(tmp_path):
+@pytest.mark.parametrize("bayesian_first", [False, True])
+@pytest.mark.parametrize("kind", ["fused", "rotary", "torch"])
+def test_a_file_of_fewer_heads_fills_a_whole_network_or_one_of_its_form(
+    kind, bayesian_first, tmp_path
+):
     torch.manual_seed(5)
-    net, x = transformer("torch"), torch.randn(2, 5, 6)
+    net, x = transformer(kind), torch.randn(2, 5, 6)
     form = pb.shrink(net, x)
-    assert isinstance(form.attention.attention, FewerHeads)
-    model = pb.bayesianize_(pb.shrink(net, x), prior_std=0.3, std_init=0.1)
-    assert isinstance(model.attention.attention, FewerHeads)
-    pb.save(model, tmp_path / "small.pocket", lossless=True)
-    again = pb.load(tmp_path / "small.pocket", form)
-    with drawing_by(model.eval(), "mean"), drawing_by(again, "mean"):
-        assert_same(again, model, x)
+    if bayesian_first:
+        model = pb.bayesianize_(copy.deepcopy(net), prior_std=0.3, std_init=0.1)
+        for name, q in list(named_posteriors(model)):
+            replace_posterior(model, name, Point(q.expectation().detach(), 0.3))
+        model = pb.shrink(model, x)
+    else:
+        model = pb.bayesianize_(copy.deepcopy(form), prior_std=0.3, std_init=0.1)
+    path = tmp_path / "small.pocket"
+    pb.save(model, path, lossless=True)
+    for filled in (form, Transformer(ATTENTIONS[kind])):
+        again = pb.load(path, filled)
+        with drawing_by(model.eval(), "mean"), drawing_by(again, "mean"):
+            assert_same(again, model, x)
+    twice = pb.shrink(again, x)
+    assert describe(twice).shrunk == describe(model).shrunk
+    net.attention = nn.Linear(WIDTH, WIDTH)
+    with pytest.raises(pb.FormatError):
+        pb.load(path, net)
+
+
+def test_sizes_in_a_file_make_nothing_larger():
+    net = Transformer(Torch)
+    before = copy.deepcopy(net.state_dict())
+    shapes = {"attention.attention.in_proj_weight": (3 * 99, 16), "mlp.fc1.weight": (32, 16, 1)}
+    sizes = {"attention.attention": {"num_heads": 99, "embed_dim": -1, "batch_first": 0}, "x": {}}
+    narrow_to_(net, shapes, sizes | {"mlp.fc1": {"in_features": 10**9, "weight": 2, "other": 1}})
+    assert net.attention.attention.num_heads == HEADS
+    assert (net.attention.attention.embed_dim, net.attention.attention.batch_first) == (WIDTH, True)
+    assert net.mlp.fc1.in_features == WIDTH
+    assert all(torch.equal(net.state_dict()[key], before[key]) for key in before)
 
 
 class WithWeights(nn.Module):

@@ -671,6 +671,7 @@ def test_after_training_it_predicts_trains_and_stores(method, tmp_path):
     hidden = [small.get_submodule(f"hidden{i}").out_features for i in (1, 2, 3)]
     net = build_network("mlp", input_shape=(3, 8, 8), num_outputs=4, hidden=hidden)
     assert state_equal(pb.load(tmp_path / "small.pocket", net), small)
+    assert state_equal(pb.load(tmp_path / "small.pocket", mlp()), small)
 
 
 def test_a_file_names_no_network_and_fills_a_plain_one_of_its_form(tmp_path):
@@ -684,6 +685,7 @@ def test_a_file_names_no_network_and_fills_a_plain_one_of_its_form(tmp_path):
     pb.save(small, tmp_path / "small.pocket", lossless=True)
     with pytest.raises(pb.FormatError, match=r"load\(path, net\)"):
         pb.load(tmp_path / "small.pocket")
+    assert state_equal(pb.load(tmp_path / "small.pocket", resnet20()), small)
     again = pb.load(tmp_path / "small.pocket", net)
     assert state_equal(again, small)
     assert describe(again).class_names == tuple("abcd")

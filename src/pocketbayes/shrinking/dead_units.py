@@ -20,6 +20,8 @@ from pocketbayes.layers import (
     drawing_by,
     head_knows_weights,
     named_posteriors,
+    note_shrunk,
+    numbers_changed,
     one_draw,
     posteriors_of,
     update_description,
@@ -51,19 +53,25 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
     there: no Gaussian is exactly 0. A layer whose weights all read zeros becomes a point at 0,
     which `MeanField` makes live again, as it does with every point.
 
-    Inputs and outputs of the network stay as they are, and so do layers that are used twice, tied,
-    grouped or of shared weights, and what goes into operations that are not known to leave
-    channels apart (attention, recurrent layers, layer norms, a `view` to a fixed width).
+    The network is run on the example, and every operation of torch followed, so that its code may
+    be anything. A head of attention goes as a whole, when its values are gone or nothing reads it,
+    whether the code is torch's or another library's; numbers of heads and widths that modules keep
+    are set to what is left. Inputs and outputs stay as they are, and so do tied, grouped and shared
+    weights and what goes into a norm over channels, a recurrent layer, or an operation that is not
+    known. The copy is compared with the model after each operation; what would differ stays whole.
+
+    Of control flow the way is followed that the example takes. After code that reads numbers of the
+    example (`if x.max() > 0`) no constant is taken for one.
 
     Args:
         model: one with weights that are exactly 0: pruned after `SpikeSlab`, trained by
             `Subspace(structure="channel")`, `RigL`, or a plain network. It is left as it is.
-        example: a batch of inputs as the model will see them, or a tuple of the arguments of
-            `forward`, on the model's device.
+        example: a batch of inputs as the model will see them, a tuple of the arguments of
+            `forward`, or a dictionary of them, on the model's device.
 
     Raises:
-        PocketBayesError: inclusion variables that `prune_` has not decided yet, a forward pass that
-            cannot be traced because it depends on values, or an example that does not fit.
+        PocketBayesError: inclusion variables that `prune_` has not decided yet, an example that
+            does not fit, or outputs that differ, as where a network draws random numbers.
 
     Example:
         >>> small = shrink(prune_(model), images[:8])
@@ -80,6 +88,7 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
         with _evaluating(small):
             _require_same(small, args, before)
         _forget_name(small)
+        note_shrunk(small, numbers_changed(whole, small))
     head_knows_weights(small)
     return small
 
