@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 from pocketbayes.codec.arrays import spec_of
 from pocketbayes.codec.extra_state import is_extra
@@ -21,7 +22,8 @@ Base = dict[str, Any]
 def frozen_state(model: nn.Module) -> set[str]:
     """Names of the plain state that are the base's: frozen parameters, and buffers beside them.
 
-    Buffers of a module that trains anything may move with it; statistics of norms always do.
+    Buffers of a module that trains parameters of its own may move with these; statistics of norms
+    and vectors of spectral norms always do.
     """
     moving = {id(b) for m in model.modules() if _may_move(m) for b in m._buffers.values()}
     return {
@@ -34,7 +36,8 @@ def frozen_state(model: nn.Module) -> set[str]:
 
 def _may_move(module: nn.Module) -> bool:
     """Whether its own buffers may change in training."""
-    return isinstance(module, _NormBase) or any(p.requires_grad for p in module.parameters())
+    learns = any(p.requires_grad for p in module.parameters(recurse=False))
+    return learns or isinstance(module, _NormBase | _SpectralNorm)
 
 
 def base_left_out(model: nn.Module, example: object) -> tuple[set[str], Base]:
