@@ -60,8 +60,8 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
     known. The copy is compared with the model after each operation; what would differ stays whole.
 
     Of control flow the way is followed that the example takes, and numbers that the code takes from
-    the size of an input are the example's: let it have the size that the model will see. After code that reads numbers of the
-    example (`if x.max() > 0`) no constant is taken for one.
+    the size of an input are the example's: let it have the size that the model will see. After code
+    that reads numbers of the example (`if x.max() > 0`) no constant is taken for one.
 
     Args:
         model: one with weights that are exactly 0: pruned after `SpikeSlab`, trained by
