@@ -1,5 +1,7 @@
 """Blocks in the manner of other libraries, and code that reads widths in odd ways."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -193,3 +195,52 @@ def test_whatever_is_done_between_layers_the_answers_stay(between, left):
     assert_same(small, net, torch.randn(3, 6))
     assert_same(small, net, torch.randn(2, 6))
     assert small.first.out_features == left
+
+
+@dataclasses.dataclass
+class Answer:
+    logits: torch.Tensor
+
+
+class Outside(nn.Module):
+    """Hands its output over in an object, or takes its input by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 16), nn.Linear(16, 8)
+        with torch.no_grad():
+            for layer in (self.first, self.last):
+                layer.weight[:4], layer.bias[:4] = 0, 0
+
+    def forward(self, *, given):
+        return Answer(self.last(self.first(given).relu()))
+
+
+def test_outputs_in_objects_of_any_class_stay_and_examples_may_have_names():
+    net = Outside().eval()
+    small = pb.shrink(net, {"given": torch.randn(2, 6)})
+    assert (small.first.out_features, small.last.out_features) == (12, 8)
+    x = torch.randn(3, 6)
+    torch.testing.assert_close(small(given=x).logits, net(given=x).logits)
+    with pytest.raises(pb.PocketBayesError, match="does not take the example"):
+        pb.shrink(net, {"taken": x})
+
+
+class Quick(Odd):
+    def forward(self, x):
+        with torch.inference_mode():
+            return super().forward(x)
+
+
+def test_networks_in_inference_mode_scripted_parts_and_compiled_ones_are_no_obstacle():
+    torch.manual_seed(4)
+    x = torch.randn(3, 6)
+    net = Quick(lambda _, x: F.relu(x.add_(1), inplace=True)).eval()
+    small = pb.shrink(net, x)
+    assert_same(small, net, x)
+    with pytest.warns(DeprecationWarning):
+        script = torch.jit.script(nn.ReLU())
+    net = Odd(lambda _, x: script(x)).eval()
+    assert_same(pb.shrink(net, x), net, x)
+    compiled = pb.shrink(torch.compile(Odd(lambda _, x: x.relu()).eval()), x)
+    assert compiled._orig_mod.first.out_features == 8

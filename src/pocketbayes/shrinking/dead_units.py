@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -135,8 +135,9 @@ def _copy(model: nn.Module) -> nn.Module:
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, the network is in evaluation mode and without noise."""
     modes = [(module, module.training) for module in model.modules()]
+    eager: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
     try:
-        with drawing_by(model.eval(), "mean"), one_draw(model):
+        with drawing_by(model.eval(), "mean"), one_draw(model), eager:
             yield
     finally:
         for module, mode in modes:
@@ -146,16 +147,17 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _same_noise() -> Iterator[None]:
+def _same_noise(model: nn.Module) -> Iterator[None]:
     """Inside, random numbers are the same each time."""
-    with isolated_randomness(torch.empty(0).device):
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    with isolated_randomness(device):
         torch.manual_seed(0)
         yield
 
 
 def _followed(model: nn.Module, args: Example) -> tuple[Follower, Any]:
     """The model's channels, and what it gives for the example."""
-    with _evaluating(model), _same_noise():
+    with _evaluating(model), _same_noise(model):
         follower = Follower(model, describe(model).keeps_dropout)
         try:
             with follower.running, follower:
@@ -188,7 +190,7 @@ def _first_difference(
 ) -> int | None:
     """The number of the first step that is not what it was; None: there is none."""
     comparison = Comparison(small, follower.steps, kept)
-    with _evaluating(small), _same_noise():
+    with _evaluating(small), _same_noise(small):
         try:
             with comparison.running, comparison:
                 called(small, _copied(args))
