@@ -238,7 +238,7 @@ def test_networks_in_inference_mode_scripted_parts_and_compiled_ones_are_no_obst
     net = Quick(lambda _, x: F.relu(x.add_(1), inplace=True)).eval()
     small = pb.shrink(net, x)
     assert_same(small, net, x)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="script"):
         script = torch.jit.script(nn.ReLU())
     net = Odd(lambda _, x: script(x)).eval()
     assert_same(pb.shrink(net, x), net, x)
