@@ -3,9 +3,11 @@
     python benchmarks/zoo.py
     python benchmarks/zoo.py --libraries timm peft --families resnet lora --seconds 300
 
-zoo_networks.py says which: one small member of each family, with random weights. Parameters that
+zoo_networks.py and zoo_others.py say which: small members of each family, with random weights.
+Parameters that
 begin as one number, such as factors of layers or the zeros of adapters, get some noise, so that no
-branch is cut off. With the usual estimator and with "weight" a conversion is right if
+branch is cut off. With the usual estimator a conversion is right, and with "weight" by the first
+three, if
 
 - the mean network, and draws with stds near 0, give the plain network's outputs, within 1e-4 of
   the largest;
@@ -39,11 +41,14 @@ import lightning_fabric  # noqa: F401  # loaded once, not by every child
 import torch
 from record import append_result
 from torch import Tensor, nn
-from zoo_networks import LIBRARIES, Network
+from zoo_networks import LIBRARIES as LARGE
+from zoo_networks import Network
+from zoo_others import LIBRARIES as SMALL
 
 import pocketbayes as pb
 from pocketbayes.layers import drawing_by
 
+LIBRARIES = LARGE | SMALL
 CLOSE, MOST_LEFT, DRAWS = 1e-4, 0.05, 3
 WORST = ("wrong", "refused", "right")
 
@@ -123,7 +128,7 @@ def tell(network: Network, sender: Connection) -> None:
 
 def verdict_on(network: Network, names: list[str]) -> dict[str, Any]:
     """The worse of two estimators', and of all that learns by name where that is advised."""
-    rows = [judged(network, estimator=estimator) for estimator in (None, "weight")]
+    rows = [judged(network), judged(network, estimator="weight")]
     worst = min(rows, key=lambda row: WORST.index(row["verdict"]))
     told = rows[0].get("said") or rows[0]["error"]
     if "include=" not in told:
@@ -138,7 +143,7 @@ def judged(network: Network, **options: Any) -> dict[str, Any]:
     """Verdict, share of weights that are Bayesian, and error of one conversion."""
     found: dict[str, Any] = {}
     try:
-        for step in (draws_near_its_mean, has_gradients, comes_back, predicts_and_trains):
+        for step in STEPS[: 2 if "estimator" in options else None]:
             found |= step(network, options) or {}
     except pb.PocketBayesError as error:
         traceback.print_exc()
@@ -348,6 +353,8 @@ def equal(found: list[Tensor], wanted: list[Tensor]) -> bool:
     pairs = zip(found, wanted, strict=True)
     return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
+
+STEPS = (draws_near_its_mean, has_gradients, comes_back, predicts_and_trains)
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -36,48 +38,132 @@ def words(rows: int = 2, length: int = 12, first: int = 5, most: int = 90) -> Te
     return torch.randint(first, most, (rows, length), generator=draw)
 
 
-# Of each of timm's modules a small network; the larger ones with fewer units and blocks.
-TIMM = (
-    "beit_base_patch16_224", "halonet_h1", "test_byobnet", "cait_xxs24_224", "coat_tiny",
-    "convit_tiny", "convmixer_768_32", "test_convnext", "cpubone_nano", "crossvit_tiny_240",
-    "csatv2", "cs3darknet_focus_s", "cspnext_tiny", "davit_tiny", "deepseek_vit_412m",
-    "deit_tiny_patch16_224", "densenet121", "dla46x_c", "dpn48b", "edgenext_xx_small",
-    "efficientformer_l1", "efficientformerv2_s0", "test_efficientnet", "efficientvim_m1",
-    "efficientvit_b0", "efficientvit_m0", "vit_tiny_patch16_dinov3_qkvb", "fasternet_t0",
-    "fastvit_t8", "focalnet_tiny_srf", "gcvit_xxtiny", "gemma4_vit_167m", "ghostnet_050",
-    "hardcorenas_b", "hgnetv2_b0", "hiera_tiny_224", "sam2_hiera_tiny", "hrnet_w18_small",
-    "iformer_t", "inception_next_atto", "inception_resnet_v2", "inception_v3", "inception_v4",
-    "lcnetv2_small", "levit_128s", "lowformer_b0", "test_mambaout", "test_coatnet",
-    "poolformerv2_s12", "gmlp_ti16_224", "lcnet_035", "mobilenetv5_base", "mobilevit_xxs",
-    "mvitv2_tiny", "naflexvit_base_patch16_gap", "nasnetalarge", "nest_tiny", "nextvit_small",
-    "test_nfnet", "pit_ti_224", "pnasnet5large", "pvt_v2_b0", "qwen3_vit_88m", "rdnet_tiny",
-    "regnetx_002", "repghostnet_050", "repvit_m1", "res2next50", "resnest14d", "test_resnet",
-    "resnetv2_18", "rexnet_100", "selecsls42", "legacy_seresnet18", "sequencer2d_s", "shvit_s1",
-    "skresnet18", "starnet_s050", "swiftformer_xs", "swin_tiny_patch4_window7_224",
-    "swinv2_tiny_window8_256", "swinv2_cr_tiny_224", "tiny_vit_5m_224", "tnt_s_patch16_224",
-    "tresnet_m", "twins_svt_small", "vgg11", "visformer_tiny", "test_vit",
-    "vit_tiny_r_s16_p8_224", "test_vit_relpos", "samvit_base_patch16_224", "vitamin_small_224",
-    "volo_d1_224", "ese_vovnet19b_slim_dw", "legacy_xception", "xception41p",
-    "xcit_nano_12_p8_224",
-)  # fmt: skip
-NARROW = {"embed_dim": 48, "depth": 2, "num_heads": 3}
-SMALLER: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("beit", "deepseek_vit", "gemma4_vit", "qwen3_vit", "naflexvit"), NARROW),
-    "vision_transformer_sam": NARROW | {"global_attn_indexes": [1]},
-    "davit": {"embed_dims": (16, 32, 48, 64), "num_heads": (1, 2, 3, 4), "depths": (1,) * 4},
-    "hiera": {"embed_dim": 24, "stages": (1, 1, 2, 1)},
-    "hieradet_sam2": {"embed_dim": 24, "stages": (1, 1, 2, 1)},
-    "mobilenetv5": {"channel_multiplier": 0.25},
-    "sequencer": {
-        "layers": (1,) * 4, "embed_dims": (24, 48, 48, 48), "hidden_sizes": (6, 12, 12, 12),
-    },
-    "swin_transformer": {"embed_dim": 24, "depths": (2,) * 4},
-    "swin_transformer_v2": {"embed_dim": 24, "depths": (2,) * 4},
-    "swin_transformer_v2_cr": {"embed_dim": 24, "depths": (2,) * 4},
-    "tnt": {"embed_dim": 48, "inner_dim": 12, "depth": 2},
-    "twins": {"embed_dims": (16, 32, 64, 128), "depths": (1, 1, 1, 2)},
-    "cait": {"depth": 2},
-    "xcit": {"depth": 2},
+# Of each of timm's modules a model or its class, what makes it small, and the side of pictures.
+TIMM: dict[str, tuple[str, dict[str, Any], int]] = {
+    "beit": ("beit_base_patch16_224", {"embed_dim": 48, "depth": 2, "num_heads": 3, "img_size":
+        64}, 64),
+    "byoanet": ("halonet_h1", {"width_factor": 0.25}, 256),
+    "byobnet": ("test_byobnet", {}, 96),
+    "cait": ("cait_xxs24_224", {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size": 64},
+        64),
+    "coat": ("coat_tiny", {"img_size": 64}, 64),
+    "convit": ("convit_tiny", {"depth": 2, "num_heads": 3, "img_size": 64}, 64),
+    "convmixer": ("ConvMixer", {"dim": 64, "depth": 2}, 64),
+    "convnext": ("test_convnext", {}, 96),
+    "cpubone": ("cpubone_nano", {}, 96),
+    "crossvit": ("CrossVit", {"img_size": 96, "img_scale": (1.0, 1.0), "patch_size": (8, 16),
+        "embed_dim": (24, 48), "depth": ((1, 2, 0),), "num_heads": (2, 2), "mlp_ratio": (2.0,
+        2.0, 1.0)}, 96),
+    "csatv2": ("csatv2", {"dims": (16, 32, 48, 64)}, 96),
+    "cspnet": ("cs3darknet_focus_s", {}, 96),
+    "cspnext": ("cspnext_tiny", {}, 96),
+    "davit": ("davit_tiny", {"embed_dims": (16, 32, 48, 64), "num_heads": (1, 2, 3, 4),
+        "depths": (1,) * 4}, 96),
+    "deepseek_vit": ("deepseek_vit_412m", {"embed_dim": 48, "depth": 2, "num_heads": 3}, 224),
+    "deit": ("deit_tiny_patch16_224", {"depth": 2, "embed_dim": 48, "img_size": 64}, 64),
+    "densenet": ("densenet121", {"block_config": (2,) * 4, "growth_rate": 8}, 96),
+    "dla": ("dla46x_c", {}, 96),
+    "dpn": ("dpn48b", {}, 96),
+    "edgenext": ("edgenext_xx_small", {}, 96),
+    "efficientformer": ("efficientformer_l1", {"depths": (1,) * 4, "embed_dims": (16, 32, 48,
+        64), "img_size": 64}, 224),
+    "efficientformer_v2": ("efficientformerv2_s0", {"depths": (1,) * 4, "embed_dims": (16, 32,
+        48, 64), "img_size": 64}, 64),
+    "efficientnet": ("test_efficientnet", {}, 96),
+    "efficientvim": ("efficientvim_m1", {"depths": (1,) * 3}, 96),
+    "efficientvit_mit": ("efficientvit_b0", {"depths": (1,) * 4}, 96),
+    "efficientvit_msra": ("efficientvit_m0", {"img_size": 64}, 64),
+    "eva": ("vit_tiny_patch16_dinov3_qkvb", {"depth": 2, "embed_dim": 48, "img_size": 64}, 64),
+    "fasternet": ("fasternet_t0", {"depths": (1,) * 4}, 96),
+    "fastvit": ("fastvit_t8", {"layers": (1,) * 4}, 96),
+    "focalnet": ("FocalNet", {"embed_dim": 16, "depths": (1,) * 4}, 64),
+    "gcvit": ("gcvit_xxtiny", {"embed_dim": 16, "img_size": 64}, 64),
+    "gemma4_vit": ("gemma4_vit_167m", {"embed_dim": 48, "depth": 2, "num_heads": 3, "img_size":
+        64}, 64),
+    "ghostnet": ("ghostnet_050", {}, 96),
+    "hardcorenas": ("hardcorenas_b", {}, 96),
+    "hgnet": ("hgnetv2_b0", {}, 96),
+    "hiera": ("hiera_tiny_224", {"embed_dim": 24, "stages": (1, 1, 2, 1), "img_size": 64}, 64),
+    "hieradet_sam2": ("sam2_hiera_tiny", {"embed_dim": 24, "stages": (1, 1, 2, 1)}, 96),
+    "hrnet": ("hrnet_w18_small", {"stem_width": 8}, 96),
+    "iformer": ("iformer_t", {"dims": (16, 32, 48, 64)}, 96),
+    "inception_next": ("inception_next_atto", {"depths": (1,) * 4, "dims": (16, 32, 48, 64)},
+        96),
+    "inception_resnet_v2": ("inception_resnet_v2", {}, 96),
+    "inception_v3": ("inception_v3", {}, 96),
+    "inception_v4": ("inception_v4", {}, 96),
+    "lcnetv2": ("lcnetv2_small", {"depths": (1,) * 4}, 96),
+    "levit": ("Levit", {"img_size": 64, "embed_dim": (32, 48, 64), "key_dim": 16, "depth": (1,)
+        * 3, "num_heads": (2, 3, 4)}, 64),
+    "lowformer": ("lowformer_b0", {"width_list": (8, 8, 16, 32, 64)}, 96),
+    "mambaout": ("test_mambaout", {}, 96),
+    "maxxvit": ("test_coatnet", {"depths": (1,) * 4, "stem_width": 8, "img_size": 64}, 64),
+    "metaformer": ("MetaFormer", {"depths": (1,) * 4, "dims": (16, 32, 48, 64)}, 64),
+    "mlp_mixer": ("MlpMixer", {"img_size": 64, "embed_dim": 48, "num_blocks": 2}, 64),
+    "mobilenetv3": ("lcnet_035", {}, 96),
+    "mobilenetv5": ("mobilenetv5_base", {"channel_multiplier": 0.25}, 96),
+    "mobilevit": ("mobilevit_xxs", {}, 96),
+    "mvitv2": ("mvitv2_tiny", {"img_size": 64}, 64),
+    "naflexvit": ("naflexvit_base_patch16_gap", {"embed_dim": 48, "depth": 2, "num_heads": 3},
+        96),
+    "nasnet": ("nasnetalarge", {"num_features": 480, "stem_size": 12}, 96),
+    "nest": ("Nest", {"img_size": 64, "embed_dims": (24, 48, 96), "depths": (1, 1, 2),
+        "num_heads": (1, 2, 4)}, 64),
+    "nextvit": ("nextvit_small", {}, 96),
+    "nfnet": ("test_nfnet", {}, 96),
+    "pit": ("pit_ti_224", {"img_size": 64}, 64),
+    "pnasnet": ("pnasnet5large", {}, 96),
+    "pvt_v2": ("pvt_v2_b0", {"depths": (1,) * 4}, 96),
+    "qwen3_vit": ("qwen3_vit_88m", {"embed_dim": 48, "depth": 2, "num_heads": 3}, 96),
+    "rdnet": ("RDNet", {"num_init_features": 16, "growth_rates": (8,) * 4, "num_blocks_list":
+        (2,) * 4, "block_type": ('Block',) * 4, "is_downsample_block": (None, True, True,
+        True)}, 64),
+    "regnet": ("regnetx_002", {"stem_width": 8}, 96),
+    "repghost": ("repghostnet_050", {}, 96),
+    "repvit": ("RepVit", {"embed_dim": (16, 24, 32, 48), "depth": (1,) * 4}, 64),
+    "res2net": ("res2next50", {"layers": (1,) * 4}, 96),
+    "resnest": ("resnest14d", {"stem_width": 8}, 96),
+    "resnet": ("test_resnet", {}, 96),
+    "resnetv2": ("resnetv2_18", {"layers": (1,) * 4, "width_factor": 0.25}, 96),
+    "rexnet": ("rexnet_100", {}, 96),
+    "selecsls": ("selecsls42", {}, 96),
+    "senet": ("legacy_seresnet18", {"layers": (1,) * 4}, 96),
+    "sequencer": ("sequencer2d_s", {"layers": (1,) * 4, "embed_dims": (24, 48, 48, 48),
+        "hidden_sizes": (6, 12, 12, 12), "img_size": 64}, 64),
+    "shvit": ("shvit_s1", {}, 96),
+    "sknet": ("skresnet18", {"layers": (1,) * 4}, 96),
+    "starnet": ("starnet_s050", {}, 96),
+    "swiftformer": ("swiftformer_xs", {"layers": (1,) * 4, "embed_dims": (16, 32, 48, 64),
+        "img_size": 64}, 64),
+    "swin_transformer": ("swin_tiny_patch4_window7_224", {"embed_dim": 24, "depths": (2,) * 4,
+        "img_size": 64}, 64),
+    "swin_transformer_v2": ("swinv2_tiny_window8_256", {"embed_dim": 24, "depths": (2,) * 4,
+        "img_size": 64}, 64),
+    "swin_transformer_v2_cr": ("swinv2_cr_tiny_224", {"embed_dim": 24, "depths": (2,) * 4,
+        "img_size": 64}, 64),
+    "tiny_vit": ("tiny_vit_5m_224", {"depths": (1,) * 4}, 96),
+    "tnt": ("tnt_s_patch16_224", {"embed_dim": 48, "inner_dim": 12, "depth": 2, "img_size": 64},
+        64),
+    "tresnet": ("tresnet_m", {"layers": (1,) * 4, "width_factor": 0.25}, 96),
+    "twins": ("twins_svt_small", {"embed_dims": (16, 32, 64, 128), "depths": (1, 1, 1, 2),
+        "img_size": 64}, 64),
+    "vgg": ("vgg11", {"mlp_ratio": 0.02}, 96),
+    "visformer": ("visformer_tiny", {"depth": 2, "embed_dim": 48, "img_size": 64}, 64),
+    "vision_transformer": ("test_vit", {"depth": 2, "embed_dim": 48, "img_size": 64}, 64),
+    "vision_transformer_hybrid": ("vit_tiny_r_s16_p8_224", {"depth": 2, "embed_dim": 48,
+        "img_size": 64}, 64),
+    "vision_transformer_relpos": ("test_vit_relpos", {"depth": 2, "embed_dim": 48, "img_size":
+        64}, 64),
+    "vision_transformer_sam": ("samvit_base_patch16_224", {"embed_dim": 48, "depth": 2,
+        "num_heads": 3, "global_attn_indexes": [1], "img_size": 64}, 64),
+    "vitamin": ("vitamin_small_224", {"depth": 2, "img_size": 64}, 64),
+    "volo": ("VOLO", {"layers": (1,) * 4, "img_size": 64, "embed_dims": (24, 48, 48, 48),
+        "num_heads": (2, 4, 4, 4), "patch_size": 8}, 64),
+    "vovnet": ("ese_vovnet19b_slim_dw", {}, 96),
+    "xception": ("legacy_xception", {}, 96),
+    "xception_aligned": ("xception41p", {}, 96),
+    "xcit": ("xcit_nano_12_p8_224", {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size":
+        64}, 64),
 }  # fmt: skip
 
 
@@ -85,21 +171,23 @@ def timm_networks() -> list[Network]:
     """One of every module of timm; of one that is not known here the first."""
     import timm
 
-    def name_in(module: str) -> str:
-        names = timm.list_models(module=module)
-        return next((name for name in TIMM if name in names), names[0])
-
     modules = [module for module in timm.list_modules() if timm.list_models(module=module)]
-    return [Network(m, *timm_network(timm, name_in(m), SMALLER.get(m, {}))) for m in modules]
+    return [Network(m, *timm_network(timm, m)) for m in modules]
 
 
-def timm_network(
-    timm: Any, name: str, options: dict[str, Any]
-) -> tuple[Callable[[], nn.Module], Callable[[], Tensor]]:
-    """How to make it, and pictures of the size that it wants, or of 96 x 96."""
-    known = timm.get_pretrained_cfg(name)
-    side = known.input_size[-1] if known and known.fixed_input_size else 96
-    return lambda: timm.create_model(name, num_classes=10, **options), normal(2, 3, side, side)
+def timm_network(timm: Any, module: str) -> tuple[Callable[[], nn.Module], Callable[[], Tensor]]:
+    """How to make it, and pictures for it."""
+    first = (timm.list_models(module=module)[0], {}, 224)
+    name, options, side = TIMM.get(module, first)
+
+    def make() -> nn.Module:
+        kind = getattr(import_module(f"timm.models.{module}"), name)
+        is_class = isinstance(kind, type)
+        made = kind if is_class else partial(timm.create_model, name)
+        found: nn.Module = made(num_classes=10, **options)
+        return found
+
+    return make, normal(2, 3, side, side)
 
 
 SMALL = {

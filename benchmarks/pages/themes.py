@@ -956,7 +956,7 @@ SPEED = Page(
             by=("network", "setting"),
         ),
         Table(
-            "Large networks and their files, by float32 weights as trained",
+            "Large networks before training: to convert, save by default settings, and load",
             (
                 NETWORK_NAME, Column("weights", "parameters", whole),
                 Column("file, bytes", "bytes", whole),

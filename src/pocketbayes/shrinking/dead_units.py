@@ -30,10 +30,9 @@ from pocketbayes.posteriors import SpikeSlab, isolated_randomness
 from pocketbayes.shrinking.cutting import cut_, kept_cells
 from pocketbayes.shrinking.following import Follower
 from pocketbayes.shrinking.operations import outputs_in
-from pocketbayes.shrinking.steps import Comparison
+from pocketbayes.shrinking.steps import Comparison, rounding_of
 
 Example = tuple[Any, ...] | dict[str, Any]
-_SAME = 1e-3  # of the largest output; in float32 rounding is far below, a wrong cut far above
 
 
 @torch.no_grad()
@@ -60,8 +59,9 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
     weights and what goes into a norm over channels, a recurrent layer, or an operation that is not
     known. The copy is compared with the model after each operation; what would differ stays whole.
 
-    Of control flow the way is followed that the example takes. After code that reads numbers of the
-    example (`if x.max() > 0`) no constant is taken for one.
+    Of control flow the way is followed that the example takes, and numbers that the code takes from
+    the size of an input are the example's: let it have the size that the model will see. After code
+    that reads numbers of the example (`if x.max() > 0`) no constant is taken for one.
 
     Args:
         model: one with weights that are exactly 0: pruned after `SpikeSlab`, trained by
@@ -223,7 +223,7 @@ def _is_same(before: Any, after: Any) -> bool:
     for old, new in zip(outputs_in(before), outputs_in(after), strict=True):
         if old.is_floating_point() and old.numel():
             scale = old.abs().max().clamp_min(1e-6)
-            most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
+            most = rounding_of(old) * scale
             if old.shape != new.shape or not (new - old).abs().max() <= most:
                 return False
     return True

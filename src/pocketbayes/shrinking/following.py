@@ -203,6 +203,9 @@ class Follower(TorchFunctionMode):
             known = self.of(target)
             self._note(target, known and known.varying())
         made = self.of(target)
+        for other in list(self.sums_to_one):
+            if _memory(other) == _memory(target):
+                self.sums_to_one.pop(other)
         for other, known in list(self._known.items()):
             if other is not target and _memory(other) == _memory(target):
                 same = _place(other) == _place(target)

@@ -160,7 +160,7 @@ def _fits(tensor: Tensor, grid: Tensor | None, known: Digest, kept: Tensor) -> b
         return False
     new = _digest_along(tensor, grid)
     scale = sizes.max() if sizes.numel() else torch.zeros(())
-    return bool(((new.sums - sums).abs() <= _tolerance(tensor) * scale + 1e-12).all())
+    return bool(((new.sums - sums).abs() <= rounding_of(tensor) * scale + 1e-12).all())
 
 
 def _digest_along(tensor: Tensor, grid: Tensor | None) -> Digest:
@@ -168,6 +168,7 @@ def _digest_along(tensor: Tensor, grid: Tensor | None) -> Digest:
     return digest(tensor, grid if grid is None else torch.empty(grid.shape, device="meta"))
 
 
-def _tolerance(tensor: Tensor) -> float:
+def rounding_of(tensor: Tensor) -> float:
+    """By how much of the largest number two may differ that should be equal."""
     small = torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0.0
     return max(_SAME, 32 * small)
