@@ -1,6 +1,7 @@
 """Blocks in the manner of other libraries, and code that reads widths in odd ways."""
 
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -238,5 +239,10 @@ def test_networks_in_inference_mode_and_compiled_ones_are_no_obstacle():
     net = Quick(lambda _, x: F.relu(x.add_(1), inplace=True)).eval()
     small = pb.shrink(net, x)
     assert_same(small, net, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some releases of torch deprecate it
+        script = torch.jit.script(nn.ReLU())
+    net = Odd(lambda _, x: script(x)).eval()
+    assert_same(pb.shrink(net, x), net, x)
     compiled = pb.shrink(torch.compile(Odd(lambda _, x: x.relu()).eval(), backend="eager"), x)
     assert compiled._orig_mod.first.out_features == 8
