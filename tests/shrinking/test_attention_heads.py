@@ -207,6 +207,17 @@ def test_sizes_in_a_file_make_nothing_larger():
     assert all(torch.equal(net.state_dict()[key], before[key]) for key in before)
 
 
+def test_fewer_heads_have_moments_and_a_portable_program(tmp_path):
+    torch.manual_seed(11)
+    x = torch.randn(2, 5, 6)
+    model = pb.bayesianize_(pb.shrink(transformer("torch"), x), prior_std=0.3, std_init=0.01)
+    found = pb.predict(model, x, estimator="moments").probs
+    drawn = pb.predict(model, x, num_samples=200, generator=torch.Generator().manual_seed(0)).probs
+    torch.testing.assert_close(found, drawn, atol=0.05, rtol=0)
+    pb.save(model, tmp_path / "small.pocket", example=x)  # which runs the program
+    assert pb.inspect(tmp_path / "small.pocket").program is not None
+
+
 class WithWeights(nn.Module):
     def __init__(self, **options):
         super().__init__()
