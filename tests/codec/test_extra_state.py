@@ -61,6 +61,18 @@ def test_what_json_holds_comes_back_as_it_was(said, tmp_path):
     assert pb.inspect(tmp_path / "m.pocket").weights == 6
 
 
+class Documented(nn.Linear):
+    """Writes down its arguments in its state, as neural operators do."""
+
+    def state_dict(self, *args, **options):
+        return super().state_dict(*args, **options) | {"_metadata": {"kind": Documented}}
+
+
+def test_arguments_beside_a_state_are_passed_over(tmp_path):
+    pb.save(pb.bayesianize_(Documented(3, 2)), tmp_path / "m.pocket")
+    assert isinstance(pb.load(tmp_path / "m.pocket", Documented(3, 2)), Documented)
+
+
 def test_equal_states_are_equal_bytes_whatever_their_order(tmp_path):
     torch.manual_seed(0)
     model = pb.bayesianize_(network({"a": 1, "b": 2}))

@@ -46,9 +46,12 @@ def test_masks_and_marks_may_hold_anything(tmp_path):
     def masked():
         net = network()
         net.register_buffer("mask", torch.tensor([torch.nan, -torch.inf]))
+        net.frozen = nn.Parameter(torch.tensor([0.0, -torch.inf]), requires_grad=False)
         return net
 
-    pb.save(pb.bayesianize_(masked()), tmp_path / "m.pocket")
+    loader = [(torch.randn(8, 3), torch.arange(8) % 2)]
+    model = pb.fit(pb.bayesianize_(masked()), loader, epochs=1, progress=False).model
+    pb.save(model, tmp_path / "m.pocket")
     found = pb.load(tmp_path / "m.pocket", masked()).get_buffer("mask")
     assert found.isnan().tolist() == [True, False]
     assert float(found[1]) == -torch.inf

@@ -157,6 +157,19 @@ def test_scales_of_norms_are_bayesian_where_a_pattern_names_them(norm, shape, tm
                                pb.predict(model, x, estimator="mean").probs)  # fmt: skip
 
 
+def test_scales_and_shifts_come_back_in_their_order(tmp_path):
+    """So that the same seed gives the same draw."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    plain, x = copy.deepcopy(net), torch.randn(3, 4)
+    model = pb.bayesianize_(net, include=["*", "1.*"])
+    pb.save(model, tmp_path / "m.pocket", lossless=True)
+    outputs = []
+    for each in (model, pb.load(tmp_path / "m.pocket", plain)):
+        torch.manual_seed(1)
+        outputs.append(each(x))
+    assert torch.equal(*outputs)
+
+
 def test_a_pattern_of_modules_takes_no_bare_parameters():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

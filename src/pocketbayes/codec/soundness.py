@@ -11,14 +11,15 @@ from pocketbayes.layers import PREFIX
 def require_finite(arrays: Mapping[str, Tensor]) -> None:
     """An error that names the first array of a model that is NaN or infinite.
 
-    Buffers may hold anything, as masks and marks do, but for the statistics of norms and a
-    one-pass head.
+    Buffers and frozen parameters may hold anything, as masks and marks do, but for the statistics
+    of norms and a one-pass head.
     """
     for path, tensor in arrays.items():
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
             continue
         kind, _, name = path.partition("/")
-        is_plain = kind == "state" and not isinstance(tensor, nn.Parameter)
+        learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad
+        is_plain = kind == "state" and not learns
         is_known = name.startswith(PREFIX) or name.endswith(("running_mean", "running_var"))
         if is_plain and not is_known:
             continue

@@ -12,6 +12,7 @@ from pocketbayes.codec.extra_state import as_bytes, give_back, home_of, is_extra
 from pocketbayes.errors import FormatError, PocketBayesError
 from pocketbayes.layers import OURS, bayesian_modules, is_description
 
+_METADATA = "_metadata"  # what is no state; some networks put their arguments there
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
@@ -32,7 +33,7 @@ def _entries(model: nn.Module) -> dict[str, Any]:
     found: dict[str, Any] = {}
     seen: set[int] = set()
     for name, value in model.state_dict(keep_vars=True).items():
-        if name.startswith(inside) or is_description(name):
+        if name.startswith(inside) or is_description(name) or name == _METADATA:
             continue
         if not is_extra(name) and not isinstance(value, Tensor):
             raise PocketBayesError(

@@ -226,7 +226,9 @@ def _convert_(
         layers.setdefault(id(place.module), {})[place.name] = posteriors[id(place.parameter)]
     for place in found:
         if not isinstance(place.module, BayesianModule):
-            make_bayesian_(place.module, place.behaviour, layers[id(place.module)], estimator)
+            layer = layers[id(place.module)]
+            ordered = {name: layer[name] for name in place.module._parameters if name in layer}
+            make_bayesian_(place.module, place.behaviour, ordered, estimator)
     _leave_fast_paths_(net)
 
 

@@ -41,7 +41,7 @@ def require_finite_losses(
 def require_finite_parameters(model: nn.Module, step: int, good: str) -> None:
     """A gradient may break the parameters in a step whose loss was still finite."""
     for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
+        if parameter.requires_grad and not parameter.isfinite().all():
             raise TrainingError(
                 f"parameter {name} is not finite after step {step}, though the loss "
                 f"was: its gradient overflowed. {good} Lower the learning rate or "
