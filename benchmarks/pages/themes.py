@@ -1,7 +1,9 @@
 """Every page but the first: one theme each, as declarations of its tables."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from families import FAMILIES
 from uci_sets import UCI_SETS
@@ -1081,7 +1083,62 @@ SMALL = Page(
     ),
 )  # fmt: skip
 
+# Networks of other libraries.
+
+
+def of_verdict(verdict: str) -> Column:
+    """How many networks there are of one verdict."""
+    return Column(verdict, "verdict", lambda found: str(len(found)), {"verdict": verdict})
+
+
+def plainly(found: list[Any]) -> str:
+    """An error's first sentence, without what a table cannot hold."""
+    first = re.split(r"[:;] |, (?=into|and becomes)", str(found[0]))
+    return " ".join(first[:2])[:120].replace("|", "/").replace("*", "\\*")
+
+
+SHARE = average(0, 100, "%")
+ZOO = Page(
+    "zoo",
+    "Networks of other libraries",
+    "what `bayesianize_` makes of small networks of timm, transformers, peft and others",
+    "Weights are random, and what counts as right is told in `benchmarks/zoo.py`: outputs without "
+    "noise, draws, gradients, files, predictions and a step of training. Where the library says "
+    "that parameters stay deterministic unless a pattern names them, the same is asked with all of "
+    "them named, and the last share is that one. A network that cannot be built fails by itself.",
+    (
+        Table(
+            "Libraries",
+            (
+                named("library"),
+                Column("version", "version", text),
+                Column("networks", "network", count),
+                *map(of_verdict, ("right", "refused", "wrong", "cannot be built", "not installed")),
+            ),
+            source=("zoo",),
+            by=("library",),
+        ),
+        Table(
+            "Networks",
+            (
+                named("library"),
+                NETWORK_NAME,
+                Column("class", "class", text),
+                Column("weights", "weights", whole),
+                Column("Bayesian", "bayesian", SHARE),
+                Column("by name", "bayesian_by_name", SHARE),
+                Column("verdict", "verdict", text),
+                Column("why", "error", plainly),
+            ),
+            source=("zoo",),
+            by=("library", "network"),
+            has_commands=False,
+        ),
+    ),
+)
+
+
 PAGES = (
-    METHODS, TRAINED, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, SMALL, SUBSPACE,
+    METHODS, TRAINED, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, ZOO, SMALL, SUBSPACE,
     SHARING, SPIKE_SLAB, CORRUPTIONS, FILES, SPEED,
 )  # fmt: skip

@@ -236,6 +236,23 @@ def test_adapters_inside_of_a_frozen_layer_are_bayesian(tmp_path):
         pb.bayesianize_(nn.Sequential(Adapted(4, 8, merge_weights=True)))
 
 
+class Turned(nn.LayerNorm):
+    """A norm with a matrix of its own."""
+
+    def __init__(self):
+        super().__init__((4, 4))
+        self.turn = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        return super().forward(x) @ self.turn
+
+
+def test_a_norm_with_a_matrix_of_its_own_is_told_but_not_its_scales():
+    with pytest.warns(UserWarning, match="turn of Turned") as heard:
+        pb.bayesianize_(nn.Sequential(nn.Linear(4, 4), Turned()))
+    assert "1.weight" not in str(heard[0].message)
+
+
 def test_a_layer_of_torchs_with_a_matrix_of_its_own(tmp_path):
     torch.manual_seed(0)
     with pytest.warns(UserWarning, match=r"50% .*: patch of Patched.* include=\['\*', 'patch'"):
