@@ -109,7 +109,7 @@ def swag(bench: Bench) -> Iterator[Made]:
 def ivon(bench: Bench) -> Iterator[Made]:
     a = bench.a
     method = pb.IVON(
-        **bench.rates(), beta=a.beta, std_init=a.std_init, step_size=a.step_size,
+        optimizer=a.optimizer, lr=a.lr, beta=a.beta, std_init=a.std_init, step_size=a.step_size,
         curvature_rate=a.curvature_rate, prior_std=a.ivon_prior_std,
     )  # fmt: skip
     yield Made("IVON", *bench.trained(bench.network(), method, a.epochs))

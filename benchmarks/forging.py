@@ -239,7 +239,7 @@ def _widen(description: dict[str, Any], arrays: dict[str, Tensor], chance: rando
         options["input_shape"] = [side]
     for name in [name for name in arrays if name.endswith("/shape")][:1]:
         rows = int(arrays[name].flatten()[0]) if arrays[name].numel() else 1
-        arrays[name] = torch.tensor([rows, min(side, 2**62)])
+        arrays[name] = torch.tensor([max(-(2**62), min(rows, 2**62)), min(side, 2**62)])
 
 
 def _revalue(description: Any, arrays: dict[str, Tensor], chance: random.Random) -> None:

@@ -291,7 +291,7 @@ _CORRUPTED = (
 _REGRESSIONS = tuple(
     job
     for name in UCI_SETS
-    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 72, 780)
+    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 75, 780)
 )
 _PEERS = "peers/compare.py --root DATA"
 _DIGIT_PEERS = f"{_PEERS} --data mnist --model mlp --epochs 20 --beta 0.03 --prior-std 0.2"

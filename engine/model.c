@@ -152,6 +152,25 @@ static int is_prior(const json *node) {
     return is_among(node, words, 2);
 }
 
+static int is_size(const json *node) {
+    return json_kind(node) == JSON_WHOLE && json_number(node) >= 0 && json_number(node) <= MOST_GONE;
+}
+
+/* Whether all values of an object are of a kind. */
+static int values_are(const json *object, int (*good)(const json *)) {
+    if (!is_object(object)) return 0;
+    for (uint32_t k = 0; k < json_count(object); k++) {
+        if (!good(json_at(object, k))) return 0;
+    }
+    return 1;
+}
+
+/* {name: size} */
+static int are_sizes(const json *found) { return values_are(found, is_size); }
+
+/* Sizes that modules have since some of their units were taken out. */
+static int is_shrunk(const json *found) { return values_are(found, are_sizes); }
+
 /* Every field of a closed table; unknown ones are passed over. */
 int model_check(reading *r, const json *model) {
     static const struct { const char *key; int (*good)(const json *); } fields[] = {
@@ -159,6 +178,7 @@ int model_check(reading *r, const json *model) {
         {"preprocess", is_object}, {"input_dims", is_count}, {"network", is_network}, {"prior", is_prior},
         {"beta", is_share}, {"decay_std", is_std}, {"training", is_training}, {"temperature", is_positive},
         {"moments_factor", is_factor}, {"conformal", is_conformal}, {"one_pass", is_one_pass},
+        {"shrunk", is_shrunk},
     };
     const json *keeps = json_get(model, "keeps_dropout");
     if (!is_object(model)) return refuse(r, "the description's model is not an object");

@@ -944,6 +944,33 @@ SPEED = Page(
             by=("task", "network", "estimator"),
         ),
         Table(
+            "Large networks by AdamW against torch's own loop, one example a batch, on a CPU",
+            (
+                NETWORK_NAME, named("setting"),
+                Column("tensors", "tensor_bytes", average(2, 1e-9, " GB")),
+                Column("against", "tensor_ratio", average(2, unit=" x")),
+                Column("process", "resident_bytes", average(2, 1e-9, " GB")),
+                Column("against", "resident_ratio", average(2, unit=" x")),
+                Column("time", "seconds_ratio", average(2, unit=" x")),
+            ),
+            source=("memory",),
+            where={"task": "training", "device": "cpu"},
+            by=("network", "setting"),
+        ),
+        Table(
+            "Large networks before training: to convert, save by default settings, and load",
+            (
+                NETWORK_NAME, Column("weights", "parameters", whole),
+                Column("file, bytes", "bytes", whole),
+                Column("convert", "convert_seconds", average(1, unit=" s")),
+                Column("save", "save_seconds", average(1, unit=" s")),
+                Column("load", "load_seconds", average(1, unit=" s")),
+            ),
+            source=("memory",),
+            where={"task": "files"},
+            by=("network",),
+        ),
+        Table(
             "ResNet-18 on CIFAR-10, 60 epochs",
             (
                 METHOD, ESTIMATOR,

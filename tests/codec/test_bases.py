@@ -209,3 +209,24 @@ def test_types_that_files_do_not_hold_may_be_in_the_base(trained, tmp_path):
     plain = base()
     plain.register_buffer("codes", torch.zeros(4).to(torch.float8_e4m3fn))
     assert pb.load(tmp_path / "m.pocket", plain)
+
+
+def test_what_spectral_norm_keeps_moves_with_training(tmp_path):
+    def network():
+        torch.manual_seed(0)
+        normed = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
+        net = nn.Sequential(nn.Linear(4, 8), normed, nn.Linear(8, 2))
+        net[0].requires_grad_(False)
+        return net
+
+    data = [(torch.randn(16, 4), torch.randint(2, (16,)))] * 4
+    model = pb.fit(
+        pb.bayesianize_(network()), data, epochs=2, dataset_size=64, progress=False
+    ).model
+    pb.save(model, tmp_path / "m.pocket", frozen=False)
+    again = pb.load(tmp_path / "m.pocket", network())
+    kept = {n: b for n, b in model.named_buffers() if n.endswith(("_u", "_v"))}
+    assert len(kept) == 2
+    for name, value in again.named_buffers():
+        if name in kept:
+            torch.testing.assert_close(value, kept[name])

@@ -472,7 +472,7 @@ def section(name, value):
         field("network", {"name": "os.system", "options": {}}), field("network", {"name": "mlp"}),
         field("network", ["mlp"]), field("likelihood", "evil"), field("estimator", ["lrt"]),
         field("class_names", "abc"), field("preprocess", 3), field("input_dims", -1),
-        field("keeps_dropout", "yes"),
+        field("keeps_dropout", "yes"), field("shrunk", [1]), field("shrunk", {"a": {"b": -1}}),
         top("members", 10**9), top("members", 2), top("members", 0), top("members", True),
         top("version", 4), top("version", "3"), top("version", True), top("posteriors", {}),
         top("version", 2), top("version", 1), top("version", 0),

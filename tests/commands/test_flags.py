@@ -194,7 +194,10 @@ def test_typer_sees_the_flags():
         ({"data": "digit", "model": "mlp"}, "did you mean 'digits'"),
         ({"data": "digits", "model": "mpl"}, "did you mean 'mlp'"),
         ({"data": "digits", "model": "mlp", "method": "meanfield"}, "did you mean 'mean-field'"),
-        ({"data": "digits", "model": "mlp", "members": 3}, "--members is an option of deep-ens"),
+        (
+            {"data": "digits", "model": "mlp", "members": 3},
+            "--members is an option of csg-mcmc, deep-ens",
+        ),
         ({"data": "digits", "model": "mlp", "stem": "cifar"}, "--stem is an option of resnet18"),
         ({"data": "digits", "model": "mlp", "noise": 1.0}, "--noise is an option of friedman"),
     ],

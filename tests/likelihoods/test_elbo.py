@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.distributions import Normal, kl_divergence
+from torch.profiler import ProfilerActivity, profile
 
 import pocketbayes as pb
-from pocketbayes.likelihoods import LIKELIHOODS, matched_target
+from pocketbayes.likelihoods import LIKELIHOODS, Objective, matched_target
 
 
 def test_kl_of_a_model_is_the_sum_in_float64_to_1e6():
@@ -76,3 +77,30 @@ def test_a_flat_target_goes_with_a_column_and_nothing_broadcasts():
 def test_wrong_labels(logits, labels, message):
     with pytest.raises(pb.DataError, match=message):
         LIKELIHOODS["categorical"].nll(logits, labels, {})
+
+
+def highest_level(work) -> int:
+    """Most bytes that tensors hold at once, above what there is before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        work()
+    level = highest = 0
+    found = (e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]")
+    for event in sorted(found, key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        highest = max(highest, level)
+    return highest
+
+
+def test_a_step_holds_gradients_or_draws_and_never_all_of_both():
+    """Two gradients of 4 bytes a weight, and a draw, with one layer's numbers besides."""
+    model = pb.bayesianize_(nn.Sequential(*(nn.Linear(256, 256) for _ in range(16))), None, 0.01,
+                            estimator="weight")  # fmt: skip
+    weights = sum(q.shape.numel() for _, q in pb.named_posteriors(model))
+    x, y = torch.randn(4, 256), torch.arange(4)
+    found = {}
+    for first in (True, False):
+        objective = Objective(model, "categorical", kl_first=first)
+        found[first] = highest_level(lambda: objective(x, y, torch.tensor(1e-3))[0].backward())  # noqa: B023
+        model.zero_grad(set_to_none=True)
+    assert found[True] < 9.5 * weights
+    assert found[False] > 11.5 * weights

@@ -587,7 +587,7 @@ class ReadingWeights(nn.Sequential):
         return F.linear(super().forward(x), self[1].weight.T[:3])
 
 
-@pytest.mark.parametrize(("net", "left"), [(Choosing, 4), (OnlyInTraining, 4), (ReadingWeights, 8)])
+@pytest.mark.parametrize(("net", "left"), [(Choosing, 8), (OnlyInTraining, 4), (ReadingWeights, 8)])
 def test_whatever_code_runs_around_layers_is_followed(net, left, monkeypatch):
     model = bayesian(net(nn.Linear(3, 8), nn.Linear(8, 8)))
     kept = as_packed(model[0]._posteriors["weight"], torch.arange(12), "none")
@@ -671,6 +671,7 @@ def test_after_training_it_predicts_trains_and_stores(method, tmp_path):
     hidden = [small.get_submodule(f"hidden{i}").out_features for i in (1, 2, 3)]
     net = build_network("mlp", input_shape=(3, 8, 8), num_outputs=4, hidden=hidden)
     assert state_equal(pb.load(tmp_path / "small.pocket", net), small)
+    assert state_equal(pb.load(tmp_path / "small.pocket", mlp()), small)
 
 
 def test_a_file_names_no_network_and_fills_a_plain_one_of_its_form(tmp_path):
@@ -684,6 +685,7 @@ def test_a_file_names_no_network_and_fills_a_plain_one_of_its_form(tmp_path):
     pb.save(small, tmp_path / "small.pocket", lossless=True)
     with pytest.raises(pb.FormatError, match=r"load\(path, net\)"):
         pb.load(tmp_path / "small.pocket")
+    assert state_equal(pb.load(tmp_path / "small.pocket", resnet20()), small)
     again = pb.load(tmp_path / "small.pocket", net)
     assert state_equal(again, small)
     assert describe(again).class_names == tuple("abcd")

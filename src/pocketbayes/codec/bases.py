@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 from pocketbayes.codec.arrays import spec_of
 from pocketbayes.codec.extra_state import is_extra
@@ -19,19 +20,24 @@ Base = dict[str, Any]
 
 
 def frozen_state(model: nn.Module) -> set[str]:
-    """Names of the plain state that are the base's: frozen parameters, and buffers.
+    """Names of the plain state that are the base's: frozen parameters, and buffers beside them.
 
-    Statistics of norms are not: they move while the rest is trained.
+    Buffers of a module that trains parameters of its own may move with these; statistics of norms
+    and vectors of spectral norms always do.
     """
-    moving = {
-        id(b) for m in model.modules() if isinstance(m, _NormBase) for b in m._buffers.values()
-    }
+    moving = {id(b) for m in model.modules() if _may_move(m) for b in m._buffers.values()}
     return {
         name
         for name, value in plain_state(model).items()
         if not (is_extra(name) or name in NOISES or name.startswith(PREFIX))
         if id(value) not in moving and not value.requires_grad
     }
+
+
+def _may_move(module: nn.Module) -> bool:
+    """Whether its own buffers may change in training."""
+    learns = any(p.requires_grad for p in module.parameters(recurse=False))
+    return learns or isinstance(module, _NormBase | _SpectralNorm)
 
 
 def base_left_out(model: nn.Module, example: object) -> tuple[set[str], Base]:

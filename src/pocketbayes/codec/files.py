@@ -43,6 +43,7 @@ from pocketbayes.layers import (
     head_knows_weights,
     members_of,
     named_posteriors,
+    narrow_to_,
     require_parameters,
     set_description,
     unwrapped,
@@ -182,9 +183,10 @@ def load(
 
     Args:
         path: a file written by `save`.
-        net: a plain network of the same form, for a file of a network that is not the
-            library's own; or a class or function without arguments that makes one. It is converted,
-            in place, and every name and shape is checked; after an error it is as it was.
+        net: a plain network of the same form, or as it was before `shrink`, for a file of a network
+            that is not the library's own; or a class or function without arguments that makes one.
+            It is converted, in place, and every name and shape is checked; after an error it is as
+            it was.
         allow: libraries, of "timm" and "transformers", that may build the network which the file
             names: by their own tables, without downloads and without code from the file.
         max_weights: as many weights the file may stand for; the sparse ones, which take few bytes,
@@ -264,6 +266,10 @@ def _filled(
     """Gives the network the posteriors and the deterministic state of the file."""
     require_parameters(model, header.posteriors)  # before any is decoded
     posteriors = dict(posteriors_in(file, header, max_weights))
+    if header.model.shrunk is not None and header.members == 1:
+        shapes = {name: tuple(q.shape) for name, q in posteriors.items()}
+        shapes |= {name: file.specs[f"state/{name}"].shape for name in header.state}
+        narrow_to_(model, shapes, header.model.shrunk)
     adopt_posteriors_(model, posteriors, header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)

@@ -106,6 +106,7 @@ def model_in(description: dict[str, Any]) -> Description:
         or (_is_positive(model["moments_factor"]) and 1e-6 <= model["moments_factor"] <= 1e6),
         "conformal": model.get("conformal") is None or _is_conformal(model["conformal"]),
         "one_law": model.get("one_law") is None or isinstance(model["one_law"], bool),
+        "shrunk": model.get("shrunk") is None or _are_sizes(model["shrunk"]),
         "one_pass": model.get("one_pass") is None or _is_one_pass(model["one_pass"]),
     }
     for field, good in checks.items():
@@ -164,6 +165,14 @@ def _is_conformal(found: Any) -> bool:
         and all(side <= len(found["threshold"]) for side in found["shape"])  # as for the product
         and len(found["threshold"]) == math.prod(found["shape"])
         and all(t == 0 or _is_positive(t) for t in found["threshold"])
+    )
+
+
+def _are_sizes(found: Any) -> bool:
+    """{module: {name: size}}."""
+    return _is_dict(found) and all(
+        _is_dict(own) and all(type(n) is int and 0 <= n <= _MOST_GONE for n in own.values())
+        for own in found.values()
     )
 
 

@@ -180,7 +180,8 @@ def _foreign(
     shapes = _shapes_in(header, file)
     made = _on_no_memory(network, len(shapes))
     _require_same(tensor_shapes(made), shapes)
-    require_few_weights(sum(t.numel() for t in _tensors(made)), file.file.size, max_weights)
+    weights = header.members * sum(t.numel() for t in _tensors(made))
+    require_few_weights(weights, file.file.size, max_weights)
     return build_foreign(network, len(shapes))
 
 

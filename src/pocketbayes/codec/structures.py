@@ -1,6 +1,6 @@
 """Whether two networks are the same but for the numbers in them, one of them being Bayesian."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,22 +41,34 @@ def _is_of_network(name: str) -> bool:
 
 
 def difference(model: nn.Module, plain: nn.Module) -> str | None:
-    """The first place where they differ in modules, settings or shapes, in words."""
+    """The first place where they differ in modules, settings, shapes or ties, in words."""
     ours, theirs = dict(_modules(model)), dict(_modules(plain))
     for name in [*ours, *theirs]:
         if name not in ours or name not in theirs:
             return f"only one of them has {name}"
+        if "forward" in vars(ours[name]) or ours[name]._forward_hooks:
+            return f"{name or 'it'} has a forward or hooks of its own"
         kinds = plain_class_of(ours[name]), plain_class_of(theirs[name])
         if kinds[0] is not kinds[1]:
             return f"{name or 'it'} is a {kinds[0].__name__}, not a {kinds[1].__name__}"
         for key in (one := _settings(ours[name])).keys() | (other := _settings(theirs[name])):
             if one.get(key) != other.get(key):
                 return f"{name}.{key} is {one.get(key)!r}, not {other.get(key)!r}".lstrip(".")
-    shapes, wanted = ({n: s for n, (_, s) in tensor_shapes(m).items()} for m in (model, plain))
+    tensors = [tensor_shapes(m) for m in (model, plain)]
+    shapes, wanted = ({n: s for n, (_, s) in found.items()} for found in tensors)
     for name in sorted(shapes.keys() | wanted):
         if shapes.get(name) != wanted.get(name):
             return f"{name} has shape {shapes.get(name)}, not {wanted.get(name)}"
-    return None
+    ties, others = (_ties(found) for found in tensors)
+    return next((f"only one of them ties {name}" for name in ties.keys() ^ others), None)
+
+
+def _ties(tensors: Mapping[str, tuple[int, tuple[int, ...]]]) -> dict[tuple[str, ...], None]:
+    """Names that share a tensor, together."""
+    together = dict[int, list[str]]()
+    for name, (key, _) in tensors.items():
+        together.setdefault(key, []).append(name)
+    return {tuple(sorted(names)): None for names in together.values() if len(names) > 1}
 
 
 def _modules(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -74,6 +74,12 @@ from pocketbayes.layers.module import (
     plain_class_of,
     posteriors_of,
 )
+from pocketbayes.layers.narrowed import (
+    leave_nested_tensors,
+    narrow_to_,
+    note_shrunk,
+    numbers_changed,
+)
 from pocketbayes.layers.one_pass import (
     PREFIX,
     Gone,
@@ -168,6 +174,7 @@ __all__ = [
     "is_description",
     "is_fully_connected",
     "keep_heads_",
+    "leave_nested_tensors",
     "leave_noise_to_loss",
     "library_type",
     "like_output",
@@ -178,12 +185,15 @@ __all__ = [
     "named_posteriors",
     "named_tensors",
     "narrow_head",
+    "narrow_to_",
     "noise_log_std",
     "noise_parameters",
+    "note_shrunk",
     "noting",
     "num_dims",
     "num_examples",
     "num_known",
+    "numbers_changed",
     "numbers_in",
     "one_draw",
     "one_thread",

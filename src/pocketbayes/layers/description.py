@@ -22,7 +22,8 @@ NOISE = "noise_log_std"
 NOISES = (NOISE, "noise_log_scale", "noise_log_freedom", "noise_log_dispersion")
 CALIBRATIONS = ("temperature", "conformal", "moments_factor")
 _KEY = "_pocketbayes_description"
-_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass", "one_law")
+SHRUNK = "_pocketbayes_shrunk"  # of a network that is not converted yet
+_LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass", "one_law", "shrunk")
 _OF_HEAD = tuple(PREFIX + name for name in OnePassHead.names)
 
 
@@ -37,6 +38,7 @@ class Description:
     `temperature` and `conformal` are what `temperature_` and `conformal` found on held-out data,
     `moments_factor` is what `calibrate_moments_` did.
     `one_pass` is what `distill_` taught: where the head reads, and from which draws it learned.
+    `shrunk` are sizes that `shrink` changed, of modules by their names.
     `one_law`: `conformal` saw that "lrt", "flipout" and "weight" have one law for each example.
     """
 
@@ -56,6 +58,7 @@ class Description:
     one_pass: dict[str, Any] | None = None
     moments_factor: float | None = None
     one_law: bool | None = None
+    shrunk: dict[str, dict[str, int]] | None = None
 
     def to_facts(self) -> dict[str, Any]:
         """As plain values; without what files of old do not have, where it is not there."""
@@ -125,7 +128,8 @@ def _laplace_prior_in_words(training: Mapping[str, Any]) -> str:
 def attach_description(model: nn.Module) -> None:
     """Gives the root an empty description that its state dict carries from now on."""
     network = getattr(model, "pocketbayes_network", None)
-    model._pocketbayes = Description(network=network)  # type: ignore[assignment]
+    shrunk = model.__dict__.pop(SHRUNK, None)
+    model._pocketbayes = Description(network=network, shrunk=shrunk)  # type: ignore[assignment]
     model.register_state_dict_post_hook(_write)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_pre_hook(_read)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_post_hook(_end_reading)  # type: ignore[no-untyped-call]

@@ -66,12 +66,13 @@ class Objective(nn.Module):
     """The loss of one batch as a module, so that DDP and compilation see all of it.
 
     The posteriors are listed once: to find them in every step would tie compiled code to the very
-    objects, and the next network of the same shape would be compiled anew.
+    objects, and the next network of the same shape would be compiled anew. What is computed first
+    has its gradient last: of the KL when the draws are gone, which takes 4 bytes a weight less.
     """
 
-    def __init__(self, model: nn.Module, likelihood: str) -> None:
+    def __init__(self, model: nn.Module, likelihood: str, kl_first: bool = True) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.kl_first = model, kl_first
         self.likelihood = LIKELIHOODS[likelihood]
         self.posteriors = tuple(posterior for _, posterior in named_posteriors(model))
         self.codebooks = codebooks_with_passes(model)
@@ -84,9 +85,10 @@ class Objective(nn.Module):
         """Loss = nll + kl_weight KL; and (loss, nll, KL, accuracy or squared error), detached."""
         for codebook in self.codebooks:
             codebook.begin_pass()
+        divergence = total_kl(self.posteriors) if self.kl_first else None
         output = run(self.model, x)
         learned = {name: getattr(self.homes[0], name) for name in self.likelihood.learned}
         nll, score = self.likelihood.nll(output, y, learned)
-        divergence = total_kl(self.posteriors)
+        divergence = total_kl(self.posteriors) if divergence is None else divergence
         loss = nll + kl_weight * divergence
         return loss, torch.stack([loss, nll, divergence, score]).detach()

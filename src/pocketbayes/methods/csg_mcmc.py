@@ -37,8 +37,9 @@ class LangevinCycle(Deterministic):
             raise PocketBayesError(
                 f"the noise of cSG-MCMC is that of steps of SGD; got optimizer={self.optimizer!r}"
             )
-        require_number(self.noise_from, "noise_from", least=0, most=1)
-        require_number(self.temperature, "temperature", least=0)
+        kind = type(self).__name__
+        require_number(self.noise_from, f"{kind}.noise_from", least=0, most=1)
+        require_number(self.temperature, f"{kind}.temperature", least=0)
 
     def begin(self, model: nn.Module, context: StartContext) -> None:
         """Agrees on the noise: it is the same on every process, and after a checkpoint."""

@@ -32,7 +32,7 @@ class DeepEnsemble(Deterministic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_count(self.members, "DeepEnsemble.members", least=2)
+        require_count(self.members, f"{type(self).__name__}.members", least=2)
 
     def member(self) -> Deterministic:
         """How one member is trained."""

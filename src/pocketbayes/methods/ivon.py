@@ -11,7 +11,7 @@ from pocketbayes.methods.base import (
     require_no_inclusion_variables,
     unshare_,
 )
-from pocketbayes.posteriors import Gaussian, Sparse, is_trainable
+from pocketbayes.posteriors import Gaussian, Sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,10 @@ class IVON(VariationalMethod):
                     f"IVON.{name} must be more than 0: without a KL stds have no size; use "
                     "Deterministic for plain training"
                 )
+        if self.weight_decay != 0:
+            raise PocketBayesError(
+                "IVON.weight_decay must be 0: the prior decays the weights; use prior_std"
+            )
         if self.warmup != 0:
             raise PocketBayesError(
                 "IVON.warmup must be 0: stds are in units of the KL's weight, from the first step"
@@ -65,6 +69,6 @@ class IVON(VariationalMethod):
 
 
 def trained_by_pairs(model: nn.Module) -> list[Gaussian | Sparse]:
-    """The posteriors with a mean and a std of every weight that a gradient trains."""
+    """The posteriors with a mean and a std of every weight, where a gradient trains both."""
     found = [q for _, q in named_posteriors(model) if isinstance(q, Gaussian | Sparse)]
-    return [q for q in found if is_trainable(q)]
+    return [q for q in found if q.mean.requires_grad and q.log_std.requires_grad]

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import get_ident
@@ -163,6 +164,7 @@ _NOT_OF_CONFIGS = {
     "return_dict", "dtype", "torch_dtype", "label2id", "kwargs", "use_cache",
     "task_specific_params",
 }  # fmt: skip
+_FETCHING = re.compile(r"\bget_kernel\b|\bcpp_extension\b|\bload_\w*cuda_kernel")
 _REACHING_OUT = re.compile(r"backbone|pretrained|path|hub|repo|code|kernel|quanti|checkpoint|auto_")
 
 
@@ -228,6 +230,8 @@ def _classes(name: object, model_type: object) -> tuple[type, type]:
     kind = getattr(transformers, name)
     if kind.config_class is not made_by or getattr(made_by, "sub_configs", None):
         raise PocketBayesError(f"{name} has configurations inside of its own: pass such a network")
+    if _FETCHING.search(inspect.getsource(sys.modules[kind.__module__])):
+        raise PocketBayesError(f"{name} fetches or compiles kernels: pass such a network")
     return kind, made_by
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.layers import keep_heads_, narrow_head
+from pocketbayes.layers import keep_heads_, leave_nested_tensors, narrow_head
 from pocketbayes.shrinking.channels import (
     Reader,
     Ref,
@@ -27,6 +27,9 @@ _OWN_NUMBERS = {
     "num_key_value_heads", "all_head_size", "attn_dim", "inner_dim", "split_size", "embed_dim",
     "hidden_dim", "num_features", "num_parameters",
 }  # fmt: skip
+
+
+_READING = ("weight", "in_proj_weight", "q_proj_weight")
 
 
 def kept_cells(follower: Follower) -> Tensor:
@@ -86,19 +89,12 @@ def cut_(model: nn.Module, follower: Follower, kept: Tensor) -> None:
         heads = kept[cells].all(1)
         if not heads.all():
             keep_heads_(model.get_submodule(name), int(heads.sum()))
-            _leave_nested_tensors(model)
+            leave_nested_tensors(model)
 
 
 def _owner(model: nn.Module, ref: Ref) -> nn.Module:
     """The layer that a weight is of, also if it is parametrised."""
     return model.get_submodule(ref.module.partition(".parametrizations.")[0])
-
-
-def _leave_nested_tensors(model: nn.Module) -> None:
-    """Keeps torch's encoders from tensors that only whole attention takes."""
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder):
-            module.use_nested_tensor = False
 
 
 def _masks(follower: Follower, ref: Ref, kept: Tensor) -> dict[int, Tensor]:
@@ -118,7 +114,7 @@ def _narrow_head(model: nn.Module, follower: Follower, kept: Tensor) -> None:
     inputs = {
         reader.weight.module: kept[reader.inputs.cells]
         for reader in follower.readers
-        if reader.weight is not None and reader.weight.name == "weight"
+        if reader.weight is not None and reader.weight.name in _READING
     }
     narrow_head(model, inputs | {n: kept[c] for n, c in follower.depthwise.items()})
 

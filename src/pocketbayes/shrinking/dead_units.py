@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from pocketbayes.layers import (
     drawing_by,
     head_knows_weights,
     named_posteriors,
+    note_shrunk,
+    numbers_changed,
     one_draw,
     posteriors_of,
     update_description,
@@ -27,10 +29,10 @@ from pocketbayes.layers import (
 from pocketbayes.posteriors import SpikeSlab, isolated_randomness
 from pocketbayes.shrinking.cutting import cut_, kept_cells
 from pocketbayes.shrinking.following import Follower
-from pocketbayes.shrinking.steps import Comparison
+from pocketbayes.shrinking.operations import outputs_in
+from pocketbayes.shrinking.steps import Comparison, rounding_of
 
 Example = tuple[Any, ...] | dict[str, Any]
-_SAME = 1e-3  # of the largest output; in float32 rounding is far below, a wrong cut far above
 
 
 @torch.no_grad()
@@ -50,19 +52,26 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
     there: no Gaussian is exactly 0. A layer whose weights all read zeros becomes a point at 0,
     which `MeanField` makes live again, as it does with every point.
 
-    Inputs and outputs of the network stay as they are, and so do layers that are used twice, tied,
-    grouped or of shared weights, and what goes into operations that are not known to leave
-    channels apart (attention, recurrent layers, layer norms, a `view` to a fixed width).
+    The network is run on the example, and every operation of torch followed, so that its code may
+    be anything. A head of attention goes as a whole, when its values are gone or nothing reads it,
+    whether the code is torch's or another library's; numbers of heads and widths that modules keep
+    are set to what is left. Inputs and outputs stay as they are, and so do tied, grouped and shared
+    weights and what goes into a norm over channels, a recurrent layer, or an operation that is not
+    known. The copy is compared with the model after each operation; what would differ stays whole.
+
+    Of control flow the way is followed that the example takes, and numbers that the code takes from
+    the size of an input are the example's: let it have the size that the model will see. After code
+    that reads numbers of the example (`if x.max() > 0`) no constant is taken for one.
 
     Args:
         model: one with weights that are exactly 0: pruned after `SpikeSlab`, trained by
             `Subspace(structure="channel")`, `RigL`, or a plain network. It is left as it is.
-        example: a batch of inputs as the model will see them, or a tuple of the arguments of
-            `forward`, on the model's device.
+        example: a batch of inputs as the model will see them, a tuple of the arguments of
+            `forward`, or a dictionary of them, on the model's device.
 
     Raises:
-        PocketBayesError: inclusion variables that `prune_` has not decided yet, a forward pass that
-            cannot be traced because it depends on values, or an example that does not fit.
+        PocketBayesError: inclusion variables that `prune_` has not decided yet, an example that
+            does not fit, or outputs that differ, as where a network draws random numbers.
 
     Example:
         >>> small = shrink(prune_(model), images[:8])
@@ -79,6 +88,7 @@ def shrink(model: nn.Module, example: Tensor | Example) -> nn.Module:
         with _evaluating(small):
             _require_same(small, args, before)
         _forget_name(small)
+        note_shrunk(small, numbers_changed(whole, small))
     head_knows_weights(small)
     return small
 
@@ -125,8 +135,9 @@ def _copy(model: nn.Module) -> nn.Module:
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, the network is in evaluation mode and without noise."""
     modes = [(module, module.training) for module in model.modules()]
+    eager: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
     try:
-        with drawing_by(model.eval(), "mean"), one_draw(model):
+        with drawing_by(model.eval(), "mean"), one_draw(model), eager:
             yield
     finally:
         for module, mode in modes:
@@ -136,16 +147,17 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _same_noise() -> Iterator[None]:
+def _same_noise(model: nn.Module) -> Iterator[None]:
     """Inside, random numbers are the same each time."""
-    with isolated_randomness(torch.empty(0).device):
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    with isolated_randomness(device):
         torch.manual_seed(0)
         yield
 
 
 def _followed(model: nn.Module, args: Example) -> tuple[Follower, Any]:
     """The model's channels, and what it gives for the example."""
-    with _evaluating(model), _same_noise():
+    with _evaluating(model), _same_noise(model):
         follower = Follower(model, describe(model).keeps_dropout)
         try:
             with follower.running, follower:
@@ -177,10 +189,10 @@ def _first_difference(
     small: nn.Module, follower: Follower, kept: Tensor, args: Example
 ) -> int | None:
     """The number of the first step that is not what it was; None: there is none."""
-    comparison = Comparison(follower.steps, kept)
-    with _evaluating(small), _same_noise():
+    comparison = Comparison(small, follower.steps, kept)
+    with _evaluating(small), _same_noise(small):
         try:
-            with comparison:
+            with comparison.running, comparison:
                 called(small, _copied(args))
         except Exception:
             return comparison.number
@@ -208,10 +220,10 @@ def _require_same(model: nn.Module, args: Example, before: Any) -> None:
 
 def _is_same(before: Any, after: Any) -> bool:
     """Whether all outputs agree but for rounding."""
-    for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
-        if isinstance(old, Tensor) and old.is_floating_point() and old.numel():
+    for old, new in zip(outputs_in(before), outputs_in(after), strict=True):
+        if old.is_floating_point() and old.numel():
             scale = old.abs().max().clamp_min(1e-6)
-            most = max(_SAME, 32 * torch.finfo(old.dtype).eps) * scale
+            most = rounding_of(old) * scale
             if old.shape != new.shape or not (new - old).abs().max() <= most:
                 return False
     return True
@@ -219,7 +231,7 @@ def _is_same(before: Any, after: Any) -> bool:
 
 def _why_other(before: Any, after: Any, again: Any) -> str:
     """What may be the matter when outputs are not what they were."""
-    numbers = [t for t in tree_leaves(before) if isinstance(t, Tensor) and t.is_floating_point()]
+    numbers = [t for t in outputs_in(before) if t.is_floating_point()]
     if not all(bool(t.isfinite().all()) for t in numbers):
         return (
             "makes infinite outputs, or some that are not numbers, of this example, so that there "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -13,13 +14,18 @@ from pocketbayes.models import PaddedShortcut
 from pocketbayes.moments import METADATA
 from pocketbayes.posteriors import inside_vmap
 from pocketbayes.shrinking.channels import ALWAYS, Cells, Channels, Reader
-from pocketbayes.shrinking.operations import Call, name_of, tensors_in
+from pocketbayes.shrinking.operations import Call, name_of, outputs_in, tensors_in
 from pocketbayes.shrinking.steps import Running, Step, calling_line, digest
 from pocketbayes.shrinking.weights import Matrix, Weights
 
 Found = Channels | None
 Rule = Callable[["Follower", Call], Found | list[Found]]
 RULES: dict[str, Rule] = {}
+_READS = {
+    "item", "tolist", "numpy", "equal", "allclose", "is_nonzero", "__bool__", "__int__",
+    "__float__", "__complex__", "__index__", "__contains__", "__array__",
+}  # fmt: skip
+_TIMES = count()
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -57,41 +63,58 @@ class Follower(TorchFunctionMode):
         self.attentions: dict[str, Tensor] = {}
         self._known: Any = WeakTensorKeyDictionary()
         self._unsure: Any = WeakTensorKeyDictionary()
+        self._data: Any = WeakTensorKeyDictionary()
+        self._constants_hold = True
         self.sums_to_one: Any = WeakTensorKeyDictionary()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Does what is asked, and follows the channels through it."""
-        full = name_of(func)
-        kwargs = kwargs or {}
-        if full in METADATA or inside_vmap():
+        name, kwargs = name_of(func), kwargs or {}
+        if name in METADATA or inside_vmap():
             return func(*args, **kwargs)
         given = tensors_in((args, kwargs))
         versions = [_version(t) for t in given]
         result = func(*args, **kwargs)
         written = [t for t, was in zip(given, versions, strict=True) if _version(t) != was]
-        call = Call(full.strip("_"), func, args, kwargs, result)
+        call = Call(name.strip("_"), func, args, kwargs, result)
         self._follow(call, written)
+        if any(t in self._data or self._is_data(t) for t in given):
+            self._note_data(name, tensors_in(result))
         return result
 
     def _follow(self, call: Call, written: list[Tensor]) -> None:
-        for tensor in call.tensors:
-            if tensor in self._unsure:
-                self.cells.pin(self._unsure[tensor])
-        before = [self.of(t) for t in call.tensors]
+        self._keep_unsure(call.tensors)
+        before = [c.cells for c in map(self.of, call.tensors) if c is not None]
         outputs = tensors_in(call.result)
         try:
             known = outputs and call.name in RULES
             found = RULES[call.name](self, call) if known else self._lost(call)
         except (LostTrackError, LookupError, TypeError, ValueError, RuntimeError):
-            found = self._lost(
-                call
-            )  # perhaps as it was called in a way that the rule does not know
+            found = self._lost(call)  # also if it is called in a way that its rule does not know
         each = found if isinstance(found, list) else [found, *[None] * (len(outputs) - 1)]
         for tensor, channels in zip(outputs, each, strict=False):
             self._note(tensor, channels)
         for tensor in written:
             self._note_overwritten(tensor, outputs)
-        self._note_step(call, [c.cells for c in before if c is not None], outputs)
+        if self.running.counts(call.name):
+            self._note_step(call, before, outputs)
+
+    def _is_data(self, tensor: Tensor) -> bool:
+        return tensor.is_floating_point() and self.weights.ref_of(tensor) is None
+
+    def _note_data(self, name: str, outputs: list[Tensor]) -> None:
+        """After numbers of an example were read, whatever the code does may be due to them."""
+        for tensor in outputs:
+            self._data[tensor] = True
+        if name in _READS:
+            self._constants_hold = False
+            for tensor, channels in list(self._known.items()):
+                self._note(tensor, channels)
+
+    def _keep_unsure(self, tensors: list[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor in self._unsure:
+                self.cells.pin(self._unsure[tensor])
 
     def of(self, tensor: object) -> Found:
         """The channels of an activation; None: it has none that could go."""
@@ -110,10 +133,10 @@ class Follower(TorchFunctionMode):
 
     def end(self, result: Any) -> None:
         """What the network returns stays."""
-        for tensor in tensors_in(result):
+        found = outputs_in(result)
+        self._keep_unsure(found)
+        for tensor in found:
             self.keep(tensor)
-            if tensor in self._unsure:
-                self.cells.pin(self._unsure[tensor])
 
     def keep_at(self, number: int) -> bool:
         """Whatever takes part in a step stays, there and wherever the same line does the same.
@@ -168,15 +191,21 @@ class Follower(TorchFunctionMode):
         else:
             kind = tensor.dtype if tensor.is_floating_point() else channels.value.dtype
             channels = replace(channels, value=channels.value.to(tensor.device, kind))
+            channels = channels if self._constants_hold else channels.varying()
             self._known[tensor] = channels
             self.grids[id(channels.cells)] = channels.cells
 
     def _note_overwritten(self, target: Tensor, outputs: list[Tensor]) -> None:
         """What shares memory with it has the constants that it has now, or none."""
+        if self.weights.ref_of(target) is not None:
+            self.weights.note_written(target)
         if not any(target is output for output in outputs):
             known = self.of(target)
             self._note(target, known and known.varying())
         made = self.of(target)
+        for other in list(self.sums_to_one):
+            if _memory(other) == _memory(target):
+                self.sums_to_one.pop(other)
         for other, known in list(self._known.items()):
             if other is not target and _memory(other) == _memory(target):
                 same = _place(other) == _place(target)
@@ -198,10 +227,14 @@ class Follower(TorchFunctionMode):
 
 
 def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+    """How often it was written into; another number each time where torch does not count."""
+    return next(_TIMES) if tensor.is_inference() else tensor._version
 
 
-def _memory(tensor: Tensor) -> int:
+def _memory(tensor: Tensor) -> object:
+    """Where its numbers are."""
+    if tensor.layout != torch.strided or tensor.is_nested:
+        return object()
     return tensor.untyped_storage().data_ptr()
 
 

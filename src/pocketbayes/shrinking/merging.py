@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 from pocketbayes.shrinking.channels import Channels
 from pocketbayes.shrinking.following import Follower, LostTrackError
-from pocketbayes.shrinking.operations import MULTIPLICATIONS, Call, depends_on_size
+from pocketbayes.shrinking.operations import DROPOUTS, MULTIPLICATIONS, Call, depends_on_size
 
 _STEADY = 1e-5  # relative; an average of equal numbers is that number but for rounding
 
@@ -138,7 +138,7 @@ def with_constants(
     """
     grid = made.cells.shape
     constant, zero = _known_constants(follower, call, operands, grid)
-    if depends_on_size(call) or (call.name.startswith("dropout") and follower.keeps_dropout):
+    if depends_on_size(call) or (call.name in DROPOUTS and follower.keeps_dropout):
         constant = constant & zero
     if not constant.any():
         return made.varying()

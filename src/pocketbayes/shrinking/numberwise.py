@@ -1,5 +1,6 @@
 """Rules of operations that leave channels where they are: number by number, along other axes."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -131,7 +132,10 @@ def _reduced_constants(follower: Follower, call: Call, made: Channels, whole: Ch
         return made.varying()
     image = whole.image(call.args[0].shape)
     outputs = call.again((image, *call.args[1:]), call.kwargs)
-    return steady(made, constant, outputs if isinstance(outputs, Tensor) else outputs[0])
+    found = steady(made, constant, outputs if isinstance(outputs, Tensor) else outputs[0])
+    if depends_on_size(call):  # as log(n) is of n zeros
+        found = replace(found, constant=found.constant & (found.value == 0).cpu())
+    return found
 
 
 @rule(*SCANS)

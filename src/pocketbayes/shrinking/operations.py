@@ -121,6 +121,26 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
+def outputs_in(value: Any) -> list[Tensor]:
+    """All tensors in what a network returns, also in objects of classes that torch does not know.
+
+    Caches of keys and values, which transformers return beside, are not looked into.
+    """
+    found, left, seen = list[Tensor](), [value], set[int]()
+    while left:
+        for leaf in tree_leaves(left.pop()):
+            if isinstance(leaf, Tensor):
+                found.append(leaf)
+            elif id(leaf) not in seen and not _is_cache(leaf):
+                seen.add(id(leaf))
+                left.append(dict(getattr(leaf, "__dict__", {})))
+    return found
+
+
+def _is_cache(value: object) -> bool:
+    return any("transformers.cache_utils" in kind.__module__ for kind in type(value).__mro__)
+
+
 def axes_of(call: Call, place: int, dimensions: int) -> tuple[int, ...]:
     """The axes that the operation names, counted from the front; all, if it names none."""
     dims = call.option(place, "dim", call.kwargs.get("axis", call.kwargs.get("dims")))

@@ -34,7 +34,7 @@ def _convolved(follower: Follower, call: Call) -> Found:
         call.option(place, name) for place, name in enumerate(("input", "weight", "bias"))
     )
     turned = "transpose" in call.name
-    groups = call.option(7 if turned else 6, "groups", 1)
+    groups = call.option(6, "groups", 1)
     return _convolution(follower, (x, weight, bias), groups, turned)
 
 

@@ -38,6 +38,7 @@ class Weights:
         self.input_axis: dict[Ref, int] = {}
         self.factors: dict[Ref, Ref] = {}
         self._pinned: set[Ref] = set()
+        self._written: set[Ref] = set()
         owners = defaultdict[int, set[Ref]](set)
         for ref, source, tensor in _tensors(model):
             owners[id(source)].add(ref)
@@ -70,6 +71,12 @@ class Weights:
         ref = self.ref_of(tensor)
         if ref is not None:
             self.keep(ref)
+
+    def note_written(self, tensor: Tensor) -> None:
+        """A pass writes into it: it stays, and is no constant."""
+        ref = self._known[id(tensor)][0]
+        self.keep(ref)
+        self._written.add(ref)
 
     def keep(self, ref: Ref) -> None:
         """All of the weight of this name stays."""
@@ -120,8 +127,8 @@ class Weights:
         ref, order, _ = self._known[id(tensor)]
         module = self.model.get_submodule(ref.module)
         source = source_of(module, ref.name)
-        if source is None:  # a buffer
-            return torch.ones(tensor.shape, dtype=torch.bool)
+        if source is None or ref in self._written:
+            return torch.full(tensor.shape, ref not in self._written)
         return parts_in(module, ref.name).certain.cpu().permute(order)
 
     def _of(self, ref: Ref, way: str, number: int, shape: list[int]) -> Tensor:

@@ -4,7 +4,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,8 @@ def fit_members(
     if directory is not None:
         write_history(directory, history)
     peak = max(peaks, default=None)
-    return FitResult(Ensemble(members), history, seconds, peak, method=result.method)
+    chosen = replace(method, lr=None if result.method is None else result.method.lr)
+    return FitResult(Ensemble(members), history, seconds, peak, method=chosen)
 
 
 def fit_stages(

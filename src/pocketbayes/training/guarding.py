@@ -18,9 +18,12 @@ def last_good(directory: Path | None, has_checkpoint: bool) -> str:
 
 
 def require_finite_losses(
-    watch: LossWatch, objective: Objective, epoch: int, good: str, everything: bool
+    watch: LossWatch, objective: Objective, epoch: int, good: str, everything: bool, whole: bool
 ) -> None:
-    """Stops if a loss was not finite: of those known by now, or of every step so far."""
+    """Stops if a loss was not finite: of those known by now, or of every step so far.
+
+    Only a network that is whole on this process can be asked which layer it was.
+    """
     bad = watch.first_bad(everything)
     if bad is None:
         return
@@ -28,9 +31,10 @@ def require_finite_losses(
     fault = fault_in_batch(objective, bad.x, bad.y)
     if fault is not None:
         raise DataError(f"in the batch of {when}, {fault}. {good}")
+    place = f": {where_not_finite(objective, bad.x)}" if whole else ""
     raise TrainingError(
-        f"the loss is not finite at {when}: {where_not_finite(objective, bad.x)}. "
-        f"{good} The data is finite: lower the learning rate or set clip_norm"
+        f"the loss is not finite at {when}{place}. {good} The data is finite: lower the learning "
+        "rate or set clip_norm"
     )
 
 

@@ -25,7 +25,7 @@ class NaturalGradient(torch.optim.Optimizer):
         curvature_rate: float, momentum: float,
     ) -> None:  # fmt: skip
         groups: list[dict[str, Any]] = [
-            {"params": list(means), "peak_lr": step_size},
+            {"params": list(means), "peak_lr": step_size, "is_clipped": True},
             {"params": list(log_stds), "peak_lr": curvature_rate},
         ]
         super().__init__(groups, {"lr": 0.0, "kl_weight": 0.0})

@@ -103,9 +103,10 @@ def make_optimizers(model: nn.Module, method: Method) -> list[Optimizer]:
         rates = method.step_size, method.curvature_rate, method.momentum
         made.append(NaturalGradient(*by_pairs, *rates))
         kinds = kinds.without([p for found in by_pairs for p in found])
+    of_means = {"peak_lr": method.peak_lr, "is_clipped": True}
     groups: list[dict[str, Any]] = [
-        {"params": kinds.means, "weight_decay": method.weight_decay, "peak_lr": method.peak_lr},
-        {"params": kinds.others, "weight_decay": 0.0, "peak_lr": method.peak_lr},
+        {"params": kinds.means, "weight_decay": method.weight_decay} | of_means,
+        {"params": kinds.others, "weight_decay": 0.0} | of_means,
     ]
     on_log_scale: list[dict[str, Any]] = [
         {"params": kinds.log_stds, "peak_lr": method.std_lr},
@@ -135,10 +136,11 @@ def _required(found: list[Any]) -> list[Any]:
 def step_(
     optimizers: Sequence[Optimizer], lr_scale: float, kl_weight: float, clip_norm: float | None
 ) -> None:
-    """One step of all, with gradients of the first's parameters clipped; then there are none."""
+    """One step of all, with gradients of means and others clipped; then there are none."""
     if clip_norm is not None:
-        means = [p for group in optimizers[0].param_groups for p in group["params"]]
-        nn.utils.clip_grad_norm_(means, clip_norm)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        clipped = [p for group in groups if group.get("is_clipped") for p in group["params"]]
+        nn.utils.clip_grad_norm_(clipped, clip_norm)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"], group["kl_weight"] = group["peak_lr"] * lr_scale, kl_weight

@@ -35,7 +35,8 @@ class Shards:
         self.fabric, self.plain = fabric, plain
         self.set_aside()
         self.model = copy.deepcopy(plain)
-        self.objective = Objective(self.model, likelihood)
+        # FSDP2 adds up gradients on a stream of its own: the KL's must be there before.
+        self.objective = Objective(self.model, likelihood, kl_first=False)
         mesh = init_device_mesh(fabric.device.type, (fabric.world_size,))
         for layer in layers_to_split(self.model):
             fully_shard(layer, mesh=mesh)

@@ -200,8 +200,8 @@ class Steps:
 
     def check(self, everything: bool) -> None:
         """An error if a loss was not finite."""
-        epoch = self.at.epoch
-        require_finite_losses(self.watch, self.objective, epoch, self.good(), everything)
+        known = self.at.epoch, self.good(), everything, self.shards is None
+        require_finite_losses(self.watch, self.objective, *known)
 
     def require_finite(self) -> None:
         """An error if a loss was not finite, or a parameter is not."""
