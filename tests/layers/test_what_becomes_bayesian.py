@@ -170,6 +170,18 @@ def test_scales_and_shifts_come_back_in_their_order(tmp_path):
     assert torch.equal(*outputs)
 
 
+def test_a_layer_that_keeps_what_it_computed_is_refused():
+    """As timm's attention does with its biases in evaluation."""
+    block = Block()
+    block.experts.bias_cache = {}
+    with pytest.raises(
+        pb.ConversionError, match=r"experts\.up has bias_cache.*leave experts\.up out"
+    ):
+        pb.bayesianize_(block, include=["*", "experts.up"])
+    block.gate.cache = {}  # a layer of torch's computes nothing from its weight in advance
+    assert names(pb.bayesianize_(block, exclude="experts")) == ["gate.weight"]
+
+
 def test_a_pattern_of_modules_takes_no_bare_parameters():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
