@@ -1113,9 +1113,15 @@ SMALL = Page(
 # Networks of other libraries.
 
 
-def of_verdict(verdict: str) -> Column:
-    """How many networks there are of one verdict."""
-    return Column(verdict, "verdict", lambda found: str(len(found)), {"verdict": verdict})
+def outcome(row: Row) -> str:
+    """Its verdict, where what is refused at first may be right with `include`."""
+    by_name = row["verdict"] == "refused" and row.get("bayesian_by_name")
+    return "right with `include`" if by_name else row["verdict"].replace("right", "right as is")
+
+
+def how_many(verdict: str) -> Column:
+    """Networks of one verdict."""
+    return Column(verdict, outcome, lambda found: str(found.count(verdict)))
 
 
 def plainly(found: list[Any]) -> str:
@@ -1124,6 +1130,9 @@ def plainly(found: list[Any]) -> str:
     return " ".join(first[:2])[:120].replace("|", "/").replace("*", "\\*")
 
 
+VERDICTS = (
+    "right as is", "right with `include`", "refused", "wrong", "cannot be built", "not installed",
+)  # fmt: skip
 SHARE = average(0, 100, "%")
 ZOO = Page(
     "zoo",
@@ -1140,7 +1149,7 @@ ZOO = Page(
                 named("library"),
                 Column("version", "version", text),
                 Column("networks", "network", count),
-                *map(of_verdict, ("right", "refused", "wrong", "cannot be built", "not installed")),
+                *map(how_many, VERDICTS),
             ),
             source=("zoo",),
             by=("library",),
@@ -1154,7 +1163,7 @@ ZOO = Page(
                 Column("weights", "weights", whole),
                 Column("Bayesian", "bayesian", SHARE),
                 Column("by name", "bayesian_by_name", SHARE),
-                Column("verdict", "verdict", text),
+                Column("verdict", outcome, text),
                 Column("why", "error", plainly),
             ),
             source=("zoo",),

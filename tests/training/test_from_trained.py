@@ -141,3 +141,11 @@ def test_no_library_is_imported_for_a_model_of_ones_own(tmp_path):
     pb.save(pb.bayesianize_(net()), tmp_path / "m.pocket")
     pb.load(tmp_path / "m.pocket", net)
     assert not {"timm", "transformers"} & (set(sys.modules) - known)
+
+
+def test_adapters_that_came_after_bayesianize_are_told():
+    """As `get_peft_model` adds them: all else is frozen, and they stay deterministic."""
+    model = nn.Sequential(pb.bayesianize_(nn.Linear(2, 3)).requires_grad_(False), nn.Linear(3, 3))
+    data = [(torch.randn(8, 2), torch.arange(8) % 3)]
+    with pytest.warns(UserWarning, match=r"frozen.*such as 1\.weight: call bayesianize_ after"):
+        pb.fit(model, data, epochs=1, progress=False)
