@@ -140,6 +140,7 @@ def verdict_on(network: Network, names: list[str]) -> dict[str, Any]:
     rows = [judged(network), judged(network, estimator="weight")]
     worst = min(rows, key=lambda row: WORST.index(row["verdict"]))
     row = {key: worst[key] for key in ("verdict", "error", "bayesian") if key in worst}
+    row |= {"warned": rows[0]["said"]} if rows[0].get("said") else {}
     if "include=" not in (rows[0].get("said") or rows[0]["error"]):
         return row
     named = judged(network, include=["*", *names])

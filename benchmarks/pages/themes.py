@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from families import FAMILIES
 from uci_sets import UCI_SETS
@@ -1115,8 +1114,16 @@ SMALL = Page(
 
 def outcome(row: Row) -> str:
     """Its verdict, where what is refused at first may be right with `include`."""
-    by_name = row["verdict"] == "refused" and row.get("bayesian_by_name")
-    return "right with `include`" if by_name else row["verdict"].replace("right", "right as is")
+    if row["verdict"] == "refused" and row.get("bayesian_by_name"):
+        return VERDICTS[1]
+    if row["verdict"] == "right":
+        return VERDICTS[0]
+    return row["verdict"] if row["verdict"] in VERDICTS else VERDICTS[-1]
+
+
+def by_library(row: Row) -> str:
+    """Libraries by the alphabet; networks stay as they are."""
+    return str(row["library"])
 
 
 def how_many(verdict: str) -> Column:
@@ -1124,15 +1131,15 @@ def how_many(verdict: str) -> Column:
     return Column(verdict, outcome, lambda found: str(found.count(verdict)))
 
 
-def plainly(found: list[Any]) -> str:
-    """An error's first sentence, without what a table cannot hold."""
-    first = re.split(r"[:;] |, (?=into|and becomes)", str(found[0]))
-    return " ".join(first[:2])[:120].replace("|", "/").replace("*", "\\*")
+def why(row: Row) -> str:
+    """What was said; in brief where it needs no more than a pattern."""
+    said = str(row["error"] or row.get("warned", ""))
+    if outcome(row) in VERDICTS[:2]:
+        said = ": ".join(re.split(r"[:;] |\. |, (?=into|and becomes)", said)[:2])
+    return said.replace("|", "/").replace("*", "\\*")
 
 
-VERDICTS = (
-    "right as is", "right with `include`", "refused", "wrong", "cannot be built", "not installed",
-)  # fmt: skip
+VERDICTS = ("right as is", "right with `include`", "refused", "wrong", "not judged")
 SHARE = average(0, 100, "%")
 ZOO = Page(
     "zoo",
@@ -1141,7 +1148,7 @@ ZOO = Page(
     "Weights are random, and what counts as right is told in `benchmarks/zoo.py`: outputs without "
     "noise, draws, gradients, files, predictions and a step of training. Where the library says "
     "that parameters stay deterministic unless a pattern names them, the same is asked with all of "
-    "them named, and the last share is that one. A network that cannot be built fails by itself.",
+    "them named, and the last share is that one. What cannot be built is not judged.",
     (
         Table(
             "Libraries",
@@ -1153,6 +1160,7 @@ ZOO = Page(
             ),
             source=("zoo",),
             by=("library",),
+            order=by_library,
         ),
         Table(
             "Networks",
@@ -1164,10 +1172,11 @@ ZOO = Page(
                 Column("Bayesian", "bayesian", SHARE),
                 Column("by name", "bayesian_by_name", SHARE),
                 Column("verdict", outcome, text),
-                Column("why", "error", plainly),
+                Column("why", why, text),
             ),
             source=("zoo",),
             by=("library", "network"),
+            order=by_library,
             has_commands=False,
         ),
     ),

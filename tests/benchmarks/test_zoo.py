@@ -73,6 +73,24 @@ def test_a_plain_network_is_right():
     assert row == {"verdict": "right", "error": "", "bayesian": 20 / 26}
 
 
+class Beside(nn.Module):
+    """A layer, and a larger matrix that is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.matrix = nn.Linear(3, 2), nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, x):
+        return self.layer(x) + x @ self.matrix
+
+
+def test_what_is_right_with_a_warning_tells_it():
+    row = judged(Beside)
+    assert (row["verdict"], row["bayesian"]) == ("right", 6 / 14)
+    assert row["warned"].startswith("50% of the weights stay deterministic: matrix")
+    assert row["bayesian_by_name"] == 1
+
+
 def test_what_is_refused_and_comes_by_name_tells_both():
     row = judged(Bare)
     assert row["verdict"] == "refused"
