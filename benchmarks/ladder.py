@@ -60,7 +60,7 @@ def rows(
     spent = {"train_seconds": time.perf_counter() - begin}
     size = kept(a, parent, 0.01, f"dense-{seed}.pocket")
     yield {"row": "dense", "bytes": size} | spent | cost(parent, sets) | of(a, parent, sets)
-    taught, model = pb.with_teacher(loader, parent), parent
+    taught, model = pb.with_teacher(loader, parent, compile=not a.no_compile), parent
     for step in recipe["steps"]:
         model = pb.prune_(copy.deepcopy(model), step["density"], by="snr")
         model = fitted(a, recipe, step, model, taught, seed, warmup=0.0)
