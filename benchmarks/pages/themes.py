@@ -1113,8 +1113,8 @@ SMALL = Page(
 
 
 def outcome(row: Row) -> str:
-    """Its verdict, where what is refused at first may be right with `include`."""
-    if row["verdict"] == "refused" and row.get("bayesian_by_name"):
+    """Its verdict, and whether a pattern is asked for by a warning or an error."""
+    if row["verdict"] in ("right", "refused") and row.get("bayesian_by_name"):
         return VERDICTS[1]
     if row["verdict"] == "right":
         return VERDICTS[0]
@@ -1147,8 +1147,8 @@ ZOO = Page(
     "what `bayesianize_` makes of small networks of timm, transformers, peft and others",
     "Weights are random, and what counts as right is told in `benchmarks/zoo.py`: outputs without "
     "noise, draws, gradients, files, predictions and a step of training. Where the library says "
-    "that parameters stay deterministic unless a pattern names them, the same is asked with all of "
-    "them named, and the last share is that one. What cannot be built is not judged.",
+    "that parameters stay deterministic unless `include` names them, the same is asked with all of "
+    "them named, and the second share is that one. What cannot be built is not judged.",
     (
         Table(
             "Libraries",
@@ -1170,7 +1170,7 @@ ZOO = Page(
                 Column("class", "class", text),
                 Column("weights", "weights", whole),
                 Column("Bayesian", "bayesian", SHARE),
-                Column("by name", "bayesian_by_name", SHARE),
+                Column("with `include`", "bayesian_by_name", SHARE),
                 Column("verdict", outcome, text),
                 Column("why", why, text),
             ),
