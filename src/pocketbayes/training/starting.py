@@ -139,14 +139,20 @@ def _start_noise(
 
 
 def _look_for_frozen(model: nn.Module) -> None:
-    """Warns where only deterministic parameters learn, as of adapters that came afterwards."""
-    own = {id(p): p for _, posterior in named_posteriors(model) for p in posterior.parameters()}
-    others = [n for n, p in model.named_parameters() if p.requires_grad and id(p) not in own]
-    if others and own and not any(p.requires_grad for p in own.values()):
+    """Warns of frozen posteriors beside matrices that learn, as of adapters that came later."""
+    all_own = [list(posterior.parameters()) for _, posterior in named_posteriors(model)]
+    frozen = sum(own != [] and not any(p.requires_grad for p in own) for own in all_own)
+    ids = {id(p) for own in all_own for p in own}
+    learning = [
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad and id(p) not in ids and sum(side > 1 for side in p.shape) > 1
+    ]
+    if frozen and learning:
         warn(
-            f"every posterior is frozen, and what learns is deterministic, such as {others[0]}: "
-            "call bayesianize_ after what freezes weights and adds adapters, such as "
-            "get_peft_model, and it makes the adapters Bayesian"
+            f"{frozen} of {len(all_own)} posteriors are frozen, and what learns instead is "
+            f"deterministic, such as {learning[0]}: call bayesianize_ after what freezes weights "
+            "and adds adapters, such as get_peft_model, and it makes the adapters Bayesian"
         )
 
 
