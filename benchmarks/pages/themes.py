@@ -1140,7 +1140,7 @@ def why(row: Row) -> str:
 
 
 VERDICTS = ("right as is", "right with `include`", "refused", "wrong", "not judged")
-SHARE = average(0, 100, "%")
+SHARE = average(1, 100, "%")
 ZOO = Page(
     "zoo",
     "Networks of other libraries",
