@@ -144,7 +144,7 @@ def placed(job: Job, folders: dict[str, Path]) -> list[str]:
 TELLING = (
     "row", "model", "data", "stage", "density", "change", "estimator", "target_bytes", "file",
     "corruption", "severity", "std_bits", "set", "split", "problem", "network", "task",
-    "granularity", "training", "correlation", "engine", "allocation",
+    "granularity", "training", "correlation", "engine", "allocation", "library",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Networks of other libraries: what `bayesianize_` makes of each.
 
     python benchmarks/zoo.py
-    python benchmarks/zoo.py --libraries timm peft --families resnet lora --seconds 300
+    python benchmarks/zoo.py --libraries timm peft --networks resnet lora --seconds 300
 
 zoo_networks.py and zoo_others.py say which: small members of each family, with random weights.
 Parameters that
@@ -33,6 +33,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from importlib.metadata import packages_distributions, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
-    made.add_argument("--families", nargs="+", help="only these")
+    made.add_argument("--networks", nargs="+", help="only these")
     made.add_argument("--seconds", type=float, default=600, help="for each network")
     a = made.parse_args()
     torch.set_num_threads(1)
@@ -67,11 +68,13 @@ def main() -> None:
         found = families_of(library)
         networks = found if isinstance(found, list) else []
         if isinstance(found, str):
-            append_result("zoo", library=library, family="", verdict="not installed", error=found)
+            append_result(
+                "zoo", library=library, network="all", verdict="not installed", error=found
+            )
         for network in networks:
-            if not a.families or network.family in a.families:
-                row = by_itself(network, a.seconds)
-                append_result("zoo", library=library, family=network.family, **row)
+            if not a.networks or network.name in a.networks:
+                row = {"version": version_of(library)} | by_itself(network, a.seconds)
+                append_result("zoo", library=library, network=network.name, **row)
                 seen[row["verdict"]] += 1
     print(dict(seen), file=sys.stderr)
     sys.exit(1 if seen["wrong"] else 0)
@@ -85,6 +88,12 @@ def families_of(library: str) -> list[Network] | str:
             return LIBRARIES[library]()
     except ImportError as error:
         return first_line(error)
+
+
+def version_of(library: str) -> str:
+    """Of what is installed."""
+    packages = packages_distributions().get(library, [])
+    return version(packages[0]) if packages else ""
 
 
 def by_itself(network: Network, seconds: float) -> dict[str, Any]:
@@ -130,16 +139,15 @@ def verdict_on(network: Network, names: list[str]) -> dict[str, Any]:
     """The worse of two estimators', and of all that learns by name where that is advised."""
     rows = [judged(network), judged(network, estimator="weight")]
     worst = min(rows, key=lambda row: WORST.index(row["verdict"]))
-    told = rows[0].get("said") or rows[0]["error"]
-    if "include=" not in told:
-        return worst
+    row = {key: worst[key] for key in ("verdict", "error", "bayesian") if key in worst}
+    row |= {"warned": rows[0]["said"]} if rows[0].get("said") else {}
+    if "include=" not in (rows[0].get("said") or rows[0]["error"]):
+        return row
     named = judged(network, include=["*", *names])
     if named["verdict"] == "wrong":
-        return worst | {"verdict": "wrong", "error": f"include: {named['error']}"}
-    return worst | {
-        "bayesian_by_name": named.get("bayesian", 0),
-        "error": "; ".join(filter(None, (worst["error"], named["error"]))),
-    }
+        return row | {"verdict": "wrong", "error": f"include: {named['error']}"}
+    told = "; ".join(filter(None, (row["error"], named["error"])))
+    return row | {"error": told, "bayesian_by_name": named.get("bayesian", 0.0)}
 
 
 def judged(network: Network, **options: Any) -> dict[str, Any]:
@@ -212,13 +220,12 @@ def has_gradients(network: Network, options: dict[str, Any]) -> None:
     """Of loss and KL, by every mean and std that the plain network has one for."""
     plain, model = built(network, 0), pb.bayesianize_(built(network, 0), **options)
     try:
-        loss_of(plain, network, 0).backward()
-    except (RuntimeError, TypeError):  # some write over what they would need, but for training
+        backward(plain, network)
+    except (RuntimeError, TypeError):  # some can do so once, or only in training
         plain, model = built(network, 0).train(), model.train()
-        loss_of(plain, network, 0).backward()
+        backward(plain, network)
     wanted = {n for n, p in plain.named_parameters() if p.grad is not None and p.grad.any()}
-    for seed in range(DRAWS):
-        loss_of(model, network, seed).backward()
+    backward(model, network)
     for name, posterior in pb.named_posteriors(model):
         for kind, parameter in posterior.named_parameters():
             if name in wanted and (parameter.grad is None or not parameter.grad.any()):
@@ -271,7 +278,7 @@ def predicts_and_trains(network: Network, options: dict[str, Any], repeatable: b
     after = dict(model.named_parameters())
     if all(torch.equal(before[n], after[n]) for n in before):
         raise WrongError("a step of fit changes nothing")
-    if not all(t.isfinite().all() for n, t in after.items() if before[n].isfinite().all()):
+    if not all(after[n].isfinite().all() for n, t in before.items() if t.isfinite().all()):
         raise WrongError("a step of fit makes numbers that are not finite")
 
 
@@ -336,6 +343,12 @@ def numbers_in(output: Any) -> Iterator[Tensor]:
     elif is_dataclass(output):
         for field in fields(output):
             yield from numbers_in(getattr(output, field.name))
+
+
+def backward(model: nn.Module, network: Network) -> None:
+    """Adds up gradients of a few passes."""
+    for seed in range(DRAWS):
+        loss_of(model, network, seed).backward()
 
 
 def loss_of(model: nn.Module, network: Network, seed: int) -> Tensor:

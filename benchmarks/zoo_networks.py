@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Network:
-    """One family.
+    """A small member of a family.
 
     Attributes:
-        family: its name.
+        name: of its family.
         make: makes a network with random weights.
         example: what to call it with, always the same: a tensor, a tuple, or tensors by name.
         predicts: whether its first output has one row for each example, so that it can be trained.
     """
 
-    family: str
+    name: str
     make: Callable[[], nn.Module]
     example: Callable[[], Any]
     predicts: bool = True

@@ -1,5 +1,6 @@
 """Every page but the first: one theme each, as declarations of its tables."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -1108,7 +1109,81 @@ SMALL = Page(
     ),
 )  # fmt: skip
 
+# Networks of other libraries.
+
+
+def outcome(row: Row) -> str:
+    """Its verdict, and whether a pattern is asked for by a warning or an error."""
+    if row["verdict"] in ("right", "refused") and row.get("bayesian_by_name"):
+        return VERDICTS[1]
+    if row["verdict"] == "right":
+        return VERDICTS[0]
+    return row["verdict"] if row["verdict"] in VERDICTS else VERDICTS[-1]
+
+
+def by_library(row: Row) -> str:
+    """Libraries by the alphabet; networks stay as they are."""
+    return str(row["library"])
+
+
+def how_many(verdict: str) -> Column:
+    """Networks of one verdict."""
+    return Column(verdict, outcome, lambda found: str(found.count(verdict)))
+
+
+def why(row: Row) -> str:
+    """What was said; in brief where it needs no more than a pattern."""
+    said = str(row["error"] or row.get("warned", ""))
+    if outcome(row) in VERDICTS[:2]:
+        said = ": ".join(re.split(r"[:;] |\. |, (?=into|and becomes)", said)[:2])
+    return said.replace("|", "/").replace("*", "\\*")
+
+
+VERDICTS = ("right as is", "right with `include`", "refused", "wrong", "not judged")
+SHARE = average(1, 100, "%")
+ZOO = Page(
+    "zoo",
+    "Networks of other libraries",
+    "what `bayesianize_` makes of small networks of timm, transformers, peft and others",
+    "Weights are random, and what counts as right is told in `benchmarks/zoo.py`: outputs without "
+    "noise, draws, gradients, files, predictions and a step of training. Where the library says "
+    "that parameters stay deterministic unless `include` names them, the same is asked with all of "
+    "them named, and the second share is that one. What cannot be built is not judged.",
+    (
+        Table(
+            "Libraries",
+            (
+                named("library"),
+                Column("version", "version", text),
+                Column("networks", "network", count),
+                *map(how_many, VERDICTS),
+            ),
+            source=("zoo",),
+            by=("library",),
+            order=by_library,
+        ),
+        Table(
+            "Networks",
+            (
+                named("library"),
+                NETWORK_NAME,
+                Column("class", "class", text),
+                Column("weights", "weights", whole),
+                Column("Bayesian", "bayesian", SHARE),
+                Column("with `include`", "bayesian_by_name", SHARE),
+                Column("verdict", outcome, text),
+                Column("why", why, text),
+            ),
+            source=("zoo",),
+            by=("library", "network"),
+            order=by_library,
+            has_commands=False,
+        ),
+    ),
+)
+
+
 PAGES = (
-    METHODS, TRAINED, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, SMALL, SUBSPACE,
+    METHODS, TRAINED, REGRESSION, INTERVALS, ONE_PASS, RUNTIMES, LIBRARIES, ZOO, SMALL, SUBSPACE,
     SHARING, SPIKE_SLAB, CORRUPTIONS, FILES, SPEED,
 )  # fmt: skip

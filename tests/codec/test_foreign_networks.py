@@ -49,6 +49,13 @@ def test_a_model_of_a_library_is_named_and_built_again(timm, path):
     assert path.read_bytes() == data
 
 
+@pytest.mark.parametrize("first", [[], ["conv1"], ("elsewhere",), None])
+def test_a_model_may_have_no_first_convolution_or_several(first, timm, path):
+    net = timm.create_model("tiny", num_classes=5)
+    net.pretrained_cfg["first_conv"] = first
+    assert pb.save(pb.bayesianize_(net), path).network == "timm:tiny"
+
+
 def test_a_library_that_is_not_allowed_is_not_asked(timm, path):
     pb.save(pb.bayesianize_(tiny(timm)), path)
     fake_timm.MADE.clear()

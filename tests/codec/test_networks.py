@@ -38,7 +38,10 @@ def test_a_factory_makes_the_network(factory, path):
     [
         (WithArguments, r"WithArguments cannot be called without arguments.*lambda"),
         (dict, r"dict\(\) made a dict, not a torch.nn.Module"),
-        (3, "net must be a plain torch.nn.Module"),
+        (3, "net is of type int; it must be a plain torch.nn.Module, or a class"),
+        ("MyNet", "net is 'MyNet'; it must be"),
+        ({}, "net is of type dict; it must be"),
+        ({"0.weight": torch.zeros(2)}, "net is a state dict, which the file holds itself; it"),
         (lambda: MyNet(9), "0.weight"),
         (lambda: pb.bayesianize_(MyNet()), "not yet Bayesian"),
     ],
@@ -46,6 +49,12 @@ def test_a_factory_makes_the_network(factory, path):
 def test_a_factory_that_makes_no_such_network_is_refused(factory, message, path):
     with pytest.raises(pb.PocketBayesError, match=message):
         pb.load(path, factory)
+
+
+@pytest.mark.parametrize("allow", [True, 1, ["tensorflow"], [["timm"]]])
+def test_only_libraries_by_name_are_allowed(allow, path):
+    with pytest.raises(pb.PocketBayesError, match=r"allow.*(timm|transformers).*got"):
+        pb.load(path, MyNet, allow=allow)
 
 
 def test_what_a_factory_raises_is_its_own(path):

@@ -95,6 +95,14 @@ def test_copies_pickles_and_state_dicts_predict_equally(case: Case, tmp_path):
         assert torch.equal(twin(x), expected)
 
 
+@every_kind
+def test_plain_weights_are_not_passed_over(case: Case):
+    model = pb.bayesianize_(case.net())
+    for strict in (True, False):
+        with pytest.raises(pb.ConversionError, match="load_state_dict before bayesianize_"):
+            model.load_state_dict(case.net().state_dict(), strict=strict)
+
+
 @not_recurrent
 def test_functional_call_uses_the_given_parameters(case: Case):
     model = pb.bayesianize_(case.net(), std_init=1e-14)

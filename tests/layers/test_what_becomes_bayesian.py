@@ -170,6 +170,18 @@ def test_scales_and_shifts_come_back_in_their_order(tmp_path):
     assert torch.equal(*outputs)
 
 
+def test_a_layer_that_keeps_what_it_computed_is_refused():
+    """As timm's attention does with its biases in evaluation."""
+    block = Block()
+    block.experts.bias_cache = {}
+    with pytest.raises(
+        pb.ConversionError, match=r"experts\.up has bias_cache.*leave experts\.up out"
+    ):
+        pb.bayesianize_(block, include=["*", "experts.up"])
+    block.gate.cache = {}  # a layer of torch's computes nothing from its weight in advance
+    assert names(pb.bayesianize_(block, exclude="experts")) == ["gate.weight"]
+
+
 def test_a_pattern_of_modules_takes_no_bare_parameters():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -234,6 +246,23 @@ def test_adapters_inside_of_a_frozen_layer_are_bayesian(tmp_path):
     assert torch.equal(again(x), model(x))
     with pytest.raises(pb.ConversionError, match=r"0 adds its adapter .* merge_weights=False"):
         pb.bayesianize_(nn.Sequential(Adapted(4, 8, merge_weights=True)))
+
+
+class Turned(nn.LayerNorm):
+    """A norm with a matrix of its own."""
+
+    def __init__(self):
+        super().__init__((4, 4))
+        self.turn = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        return super().forward(x) @ self.turn
+
+
+def test_a_norm_with_a_matrix_of_its_own_is_told_but_not_its_scales():
+    with pytest.warns(UserWarning, match="turn of Turned") as heard:
+        pb.bayesianize_(nn.Sequential(nn.Linear(4, 4), Turned()))
+    assert "1.weight" not in str(heard[0].message)
 
 
 def test_a_layer_of_torchs_with_a_matrix_of_its_own(tmp_path):

@@ -81,3 +81,44 @@ def test_labels_of_positions_have_the_shape_of_positions(labels):
     for read in (pb.evaluate, pb.temperature_):
         with pytest.raises(pb.DataError, match="labels are"):
             read(model, data)
+
+
+def test_classes_that_come_last_are_told():
+    x, tags = torch.randn(6, 7, 3), torch.arange(42).view(6, 7) % 4
+    tagger = pb.bayesianize_(nn.Linear(3, 4))
+    with pytest.raises(pb.DataError, match=r"come last here: return output.movedim\(-1, 1\)"):
+        pb.fit(tagger, [(x, tags)], **QUIETLY)
+    pb.fit(Moved(tagger), [(x, tags)], **QUIETLY)
+
+
+class Moved(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x).movedim(-1, 1)
+
+
+def ending_in(*last):
+    return pb.bayesianize_(nn.Sequential(nn.Linear(3, 4), nn.Softmax(1), nn.Linear(4, 2), *last))
+
+
+def test_a_softmax_at_the_end_is_told():
+    with pytest.warns(UserWarning, match="take the last Softmax out of the network"):
+        pb.fit(ending_in(nn.Softmax(1)), [(X, Y)], pb.Deterministic(), **QUIETLY)
+    with pytest.warns(UserWarning, match="outputs are probabilities"):
+        pb.predict(ending_in(nn.Softmax(1)), X)
+
+
+@pytest.mark.parametrize("last", [(), (nn.LogSoftmax(1),)])
+def test_other_ends_are_fine(last):
+    model = ending_in(*last)
+    pb.fit(model, [(X, Y)], **QUIETLY)
+    pb.predict(model, X)
+
+
+def test_a_softmax_is_fine_where_outputs_are_values():
+    model = ending_in(nn.Softmax(1))
+    pb.fit(model, [(X, torch.rand(12, 2))], likelihood="gaussian", **QUIETLY)
+    pb.predict(model, X)

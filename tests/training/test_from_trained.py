@@ -141,3 +141,21 @@ def test_no_library_is_imported_for_a_model_of_ones_own(tmp_path):
     pb.save(pb.bayesianize_(net()), tmp_path / "m.pocket")
     pb.load(tmp_path / "m.pocket", net)
     assert not {"timm", "transformers"} & (set(sys.modules) - known)
+
+
+def test_adapters_that_came_after_bayesianize_are_told():
+    """As `get_peft_model` adds them: all else is frozen, and they stay deterministic."""
+    first, last = (pb.bayesianize_(nn.Linear(n, 3)) for n in (2, 3))
+    model = nn.Sequential(first.requires_grad_(False), nn.Linear(3, 3), last)
+    data = [(torch.randn(8, 2), torch.arange(8) % 3)]
+    with pytest.warns(
+        UserWarning,
+        match=r"^1 of 2 posteriors are frozen.*such as 1\.weight: call bayesianize_ after",
+    ):
+        pb.fit(model, data, epochs=1, progress=False)
+
+
+def test_a_part_that_stays_as_it_was_trained_is_fine():
+    model = pb.bayesianize_(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)))
+    model[0].requires_grad_(False)
+    pb.fit(model, [(torch.randn(8, 2), torch.arange(8) % 3)], epochs=1, progress=False)

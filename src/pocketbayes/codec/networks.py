@@ -96,8 +96,13 @@ def _on_no_memory(network: Mapping[str, Any], tensors: int) -> nn.Module:
 
 def given_network(net: nn.Module | Factory | None) -> nn.Module | None:
     """The network itself, or the one that a class or function without arguments makes."""
-    if net is None or isinstance(net, nn.Module) or not callable(net):
+    if net is None or isinstance(net, nn.Module):
         return net
+    if not callable(net):
+        raise FormatError(
+            f"net is {_in_words(net)}; it must be a plain torch.nn.Module, or a class or function "
+            "without arguments that makes one, as in load(path, MyNet)"
+        )
     name = getattr(net, "__name__", type(net).__name__)
     try:
         inspect.signature(net).bind()
@@ -114,6 +119,13 @@ def given_network(net: nn.Module | Factory | None) -> nn.Module | None:
     return made
 
 
+def _in_words(net: object) -> str:
+    """What somebody gave in place of a network."""
+    if isinstance(net, Mapping) and any(isinstance(value, torch.Tensor) for value in net.values()):
+        return "a state dict, which the file holds itself"
+    return repr(net) if isinstance(net, str) else f"of type {type(net).__name__}"
+
+
 def network_to_fill(
     header: Header,
     file: Contents,
@@ -126,7 +138,7 @@ def network_to_fill(
     One of ours holds no memory yet; another library's is built where the caller allows that, once
     names and shapes of one without memory were those of the file.
     """
-    allowed = {allow} if isinstance(allow, str) else {*allow}
+    allowed = _libraries(allow)
     for library in allowed:
         require_choice(library, "every library in allow", LIBRARIES)
     if net is not None:
@@ -135,7 +147,7 @@ def network_to_fill(
         first = _foreign(header, file, allowed, max_weights)
     else:
         first = _built(header)
-    if not isinstance(first, nn.Module) or any(True for _ in bayesian_modules(first)):
+    if any(True for _ in bayesian_modules(first)):
         raise FormatError("net must be a plain torch.nn.Module, not yet Bayesian")
     if header.members == 1:
         return first
@@ -144,10 +156,20 @@ def network_to_fill(
     return Ensemble([first] + [copy.deepcopy(first) for _ in range(header.members - 1)])
 
 
+def _libraries(allow: Collection[str]) -> tuple[str, ...]:
+    """Those that may build a network."""
+    if isinstance(allow, str | None):
+        return (allow,) if allow else ()
+    if not isinstance(allow, Collection):
+        raise PocketBayesError(
+            f"allow must name the libraries that may build a network, out of "
+            f"{', '.join(LIBRARIES)}, as in allow=({next(iter(LIBRARIES))!r},); got {allow!r}"
+        )
+    return tuple(allow)
+
+
 def _named_alike(net: nn.Module, header: Header) -> nn.Module:
     """The network or, if the file goes by the names in there, the one inside of a wrapper."""
-    if not isinstance(net, nn.Module):
-        return net
     names = {name.removeprefix("members.0.") for name in header.posteriors}
     return unwrapped(net) if names.isdisjoint(dict(net.named_parameters())) else net
 

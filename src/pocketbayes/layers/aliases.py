@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from pocketbayes.errors import ConversionError
 from pocketbayes.layers.normalised import computed_attributes
+from pocketbayes.layers.selection import library_type
 
 _REGISTERED = {"_parameters", "_modules"}
 _OF_RECURRENT = {"_flat_weights", "_flat_weight_refs"}
@@ -16,13 +17,27 @@ _DEPTH = 5
 def require_no_aliases(net: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Refuses an attribute, buffer, list or dict that holds one of them or a view of it."""
     names = {_memory(weight): name for name, weight in weights.items()}
+    owners = {name.rpartition(".")[0]: name for name in weights}
     for path, module in net.named_modules():
+        if path in owners and library_type(module) is None:
+            _require_no_cache(owners[path], module)
         known = _REGISTERED | (_OF_RECURRENT if isinstance(module, nn.RNNBase) else set())
         known |= computed_attributes(module)
         for attribute in vars(module).keys() - known:
             for tensor in _tensors_in(vars(module)[attribute], _DEPTH):
                 if _memory(tensor) in names:
                     _refuse(names[_memory(tensor)], f"{path}.{attribute}".lstrip("."))
+
+
+def _require_no_cache(weight: str, module: nn.Module) -> None:
+    """Refuses what timm's attention has: in evaluation it keeps what it computed of its biases."""
+    for attribute, value in vars(module).items():
+        if "cache" in attribute and isinstance(value, dict):
+            raise ConversionError(
+                f"the module of {weight} has {attribute}, where it may keep what it computed from "
+                f"one draw, so that no other would reach it: leave {weight} out of include, or "
+                f"exclude={weight.rpartition('.')[0]!r}"
+            )
 
 
 def _refuse(weight: str, place: str) -> None:

@@ -124,6 +124,19 @@ class BayesianModule(nn.Module):
         for name in posteriors_of(self).by_name():
             destination.pop(f"{prefix}{name}", None)
 
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *more: Any, **named: Any
+    ) -> None:
+        """An error for a plain network's weights, which torch with strict=False would pass over."""
+        for name in posteriors_of(self).by_name():
+            ours = f"{prefix}{OURS}.{name}."
+            if f"{prefix}{name}" in state_dict and not any(n.startswith(ours) for n in state_dict):
+                raise ConversionError(
+                    f"the state dict is of a plain network: {prefix}{name} is a posterior here. "
+                    "Call load_state_dict before bayesianize_, whose means begin at what is loaded"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *more, **named)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickles by the plain class and the names, since this class has no importable name."""
         recipe = (self._behaviour, self._plain_class, tuple(posteriors_of(self).by_name()))

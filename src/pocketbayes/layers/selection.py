@@ -91,18 +91,24 @@ def chosen(net: nn.Module, include: Rules, exclude: Rules, bias: bool) -> Choice
         p for p in found if p.parameter.requires_grad or {id(p.module), id(p.parameter)} & asked
     ]
     taken = {id(place.parameter) for place in found}
-    left = {
-        f"{name}.{own}".lstrip("."): parameter
+    left = [
+        Place(name, module, own, SampledLayer)
         for name, module in net.named_modules()
-        if id(module) in selected and not isinstance(module, NORMS)
+        if id(module) in selected
         for own, parameter in module._parameters.items()
         if parameter is not None and parameter.requires_grad and id(parameter) not in taken
-    }
+    ]
     if not found:
         raise ConversionError(f"nothing to convert: {_why_nothing(left)}")
     _check_ties(net, found)
     _check_is_finite(found)
-    return Choice(found, {n: p for n, p in left.items() if sum(side > 1 for side in p.shape) > 1})
+    return Choice(found, {place.full_name: place.parameter for place in left if _is_weight(place)})
+
+
+def _is_weight(place: Place) -> bool:
+    """Whether it is a matrix, and no shift or scale of a norm."""
+    is_of_norm = isinstance(place.module, NORMS) and place.name in ("weight", "bias")
+    return not is_of_norm and sum(side > 1 for side in place.parameter.shape) > 1
 
 
 def _asked_for(net: nn.Module, include: Rules, exclude: Rules) -> set[int]:
@@ -111,8 +117,8 @@ def _asked_for(net: nn.Module, include: Rules, exclude: Rules) -> set[int]:
     return selected_modules(net, rules, exclude)
 
 
-def _why_nothing(left: dict[str, nn.Parameter]) -> str:
-    real = [name for name, parameter in left.items() if parameter.is_floating_point()]
+def _why_nothing(left: list[Place]) -> str:
+    real = [place.full_name for place in left if place.parameter.is_floating_point()]
     if not real:
         return (
             "no selected module has a weight that learns and can be Bayesian; check include= and "

@@ -10,7 +10,7 @@ from pocketbayes.likelihoods.base import (
 from pocketbayes.likelihoods.curvature import curvature_root, directions, require_curvature
 from pocketbayes.likelihoods.distributions import Normal, TargetDistribution
 from pocketbayes.likelihoods.elbo import Objective, kl, total_kl
-from pocketbayes.likelihoods.labels import MASKED, require_labels
+from pocketbayes.likelihoods.labels import MASKED, require_labels, warn_of_probabilities
 from pocketbayes.likelihoods.table import (
     LIKELIHOODS,
     learned_for,
@@ -42,4 +42,5 @@ __all__ = [
     "set_learned_",
     "start_learned_",
     "total_kl",
+    "warn_of_probabilities",
 ]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pocketbayes.errors import DataError
+from pocketbayes.errors import DataError, warn
 
 MASKED = -100  # a label that does not count, as in torch
 _ROUNDING = 1e-2  # of a sum of probabilities, in half precision
@@ -52,6 +52,18 @@ def wrong_label(labels: Tensor, classes: int) -> str | None:
     )
 
 
+def warn_of_probabilities(output: Tensor) -> None:
+    """Says so if outputs (batch, classes, ...) have been through a softmax."""
+    if output.dim() < 2 or output.shape[1] < 2 or not output.is_floating_point():
+        return
+    if bool((are_distributions(output).all() & (output.sum(1) > 0.5).all()).detach()):
+        warn(
+            "the model's outputs are probabilities, but a categorical likelihood takes logits and "
+            "applies softmax itself, so what it makes of these is too flat: take the last Softmax "
+            "out of the network (LogSoftmax may stay)"
+        )
+
+
 def require_labels(output: Tensor, labels: Tensor) -> None:
     """An error unless there is one whole number for each position of (batch, classes, ...)."""
     expected = output.shape[:1] + output.shape[2:]
@@ -59,6 +71,8 @@ def require_labels(output: Tensor, labels: Tensor) -> None:
     if output.dim() < 2 or labels.shape != expected:
         is_column = labels.shape == (*expected, 1)
         advice = f"; use labels.squeeze({labels.dim() - 1})" if is_column else ""
+        if output.dim() > 2 and labels.shape == output.shape[:-1]:
+            advice = "; classes seem to come last here: return output.movedim(-1, 1) from forward"
         advice = '; for real-valued targets use likelihood="gaussian"' if is_real else advice
         raise DataError(
             f"the model's output is {tuple(output.shape)}, the labels are {tuple(labels.shape)}; "

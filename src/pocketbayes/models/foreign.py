@@ -118,7 +118,7 @@ def _timm_options(model: nn.Module) -> tuple[str, Options]:
     known = known if isinstance(known, Mapping) else known.to_dict()
     options: Options = {"num_classes": getattr(model, "num_classes", None)}
     first = known.get("first_conv")
-    first = first[0] if isinstance(first, list | tuple) and first else first
+    first = next(iter(first), "") if isinstance(first, list | tuple) else first
     modules = dict(model.named_modules())
     if first in modules:
         options["in_chans"] = getattr(modules[first], "in_channels", None)

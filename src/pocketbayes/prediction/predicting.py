@@ -19,7 +19,7 @@ from pocketbayes.layers import (
     num_examples,
     require_module,
 )
-from pocketbayes.likelihoods import learned_for, likelihood_of
+from pocketbayes.likelihoods import learned_for, likelihood_of, warn_of_probabilities
 from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.choosing import chosen_estimator
@@ -203,6 +203,8 @@ class _Teller:
         if self._learned is None:
             if not self._is_said:
                 _require_classes(draws)
+            if self._chosen.kind == "classes":
+                warn_of_probabilities(draws.flatten(0, 1))
             self._learned = learned_for(self._model, self._chosen, draws)
         return self._learned
 

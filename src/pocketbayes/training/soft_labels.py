@@ -22,7 +22,10 @@ from pocketbayes.training.batches import LoaderAround
 
 
 def with_teacher(
-    loader: Iterable[Any], teacher: nn.Module, share: float = 0.9, compile: bool | str = False
+    loader: Iterable[Any],
+    teacher: nn.Module,
+    share: float = 0.9,
+    compile: bool | str = False,  # noqa: A002
 ) -> "TaughtLoader":
     """A loader whose labels are mixed with what a trained model says of the same inputs.
 
@@ -53,7 +56,11 @@ class TaughtLoader(LoaderAround):
     """What `with_teacher` returns."""
 
     def __init__(
-        self, loader: Iterable[Any], teacher: nn.Module, share: float, compile: bool | str = False
+        self,
+        loader: Iterable[Any],
+        teacher: nn.Module,
+        share: float,
+        compile: bool | str = False,  # noqa: A002
     ) -> None:
         self.loader, self.teacher, self.share, self.compile = loader, teacher, share, compile
         if hasattr(loader, "dataset"):

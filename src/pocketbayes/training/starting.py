@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketbayes.errors import DataError
+from pocketbayes.errors import DataError, warn
 from pocketbayes.layers import (
     Inputs,
     explained_failure,
@@ -15,12 +15,19 @@ from pocketbayes.layers import (
     forget_head,
     leave_noise_to_loss,
     moved,
+    named_posteriors,
     run,
     update_description,
 )
-from pocketbayes.likelihoods import LIKELIHOODS, Objective, learned_of, start_learned_
+from pocketbayes.likelihoods import (
+    LIKELIHOODS,
+    Objective,
+    learned_of,
+    start_learned_,
+    warn_of_probabilities,
+)
 from pocketbayes.methods import StartContext, agree_on_state
-from pocketbayes.prediction import float_dtype, unpack
+from pocketbayes.prediction import drawing, float_dtype, unpack
 from pocketbayes.training.batch_norm import (
     average_batch_norms_,
     refresh_norms_,
@@ -32,6 +39,7 @@ from pocketbayes.training.gradients import mean_sizes
 from pocketbayes.training.observation_noise import average_noise_, learns_noise, refresh_noise_
 from pocketbayes.training.priors import begin_priors_
 from pocketbayes.training.settings import Settings
+from pocketbayes.training.streams import is_stream
 
 
 def started_(
@@ -43,9 +51,11 @@ def started_(
 ) -> StartContext:
     """Makes the model ready for its first step; returns what the method may use, then and later."""
     method = settings.method
+    _look_for_frozen(model)
     method.start(model)
     begin_priors_(model, method, settings.dataset_size)
     _describe(model, loader, settings.likelihood, method.keeps_dropout, fabric.device)
+    _look_for_softmax(model, loader, settings.likelihood, fabric.device)
     return _begin(fabric, model, loader, val_loader, settings)
 
 
@@ -125,6 +135,41 @@ def _start_noise(
     model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
 ) -> None:
     """What the likelihood learns starts from the targets of the first batch."""
+    start_learned_(model, LIKELIHOODS[likelihood], *_first_pass(model, loader, device))
+
+
+def _look_for_frozen(model: nn.Module) -> None:
+    """Warns of frozen posteriors beside matrices that learn, as of adapters that came later."""
+    all_own = [list(posterior.parameters()) for _, posterior in named_posteriors(model)]
+    frozen = sum(own != [] and not any(p.requires_grad for p in own) for own in all_own)
+    ids = {id(p) for own in all_own for p in own}
+    learning = [
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad and id(p) not in ids and sum(side > 1 for side in p.shape) > 1
+    ]
+    if frozen and learning:
+        warn(
+            f"{frozen} of {len(all_own)} posteriors are frozen, and what learns instead is "
+            f"deterministic, such as {learning[0]}: call bayesianize_ after what freezes weights "
+            "and adds adapters, such as get_peft_model, and it makes the adapters Bayesian"
+        )
+
+
+def _look_for_softmax(
+    model: nn.Module, loader: Iterable[Any], likelihood: str, device: torch.device
+) -> None:
+    """Warns of a network that has a Softmax and ends in it."""
+    has_one = any(isinstance(module, nn.Softmax) for module in model.modules())
+    if likelihood == "categorical" and has_one and not is_stream(loader):
+        with torch.no_grad(), drawing(model, "mean", None):
+            warn_of_probabilities(_first_pass(model, loader, device)[0])
+
+
+def _first_pass(
+    model: nn.Module, loader: Iterable[Any], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The network's answers to the first batch, and its targets."""
     batch = next(iter(loader), None)
     if batch is None:
         raise DataError("the training loader is empty: it yielded no batch")
@@ -133,4 +178,4 @@ def _start_noise(
     with explained_failure(x):
         output = run(model, moved(x, device))
     model.train()
-    start_learned_(model, LIKELIHOODS[likelihood], output, y.to(device))
+    return output, y.to(device)
