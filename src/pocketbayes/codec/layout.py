@@ -65,7 +65,7 @@ def options_behind(sections: Mapping[str, float | None]) -> Options | None:
     told = {
         name: step
         for name, step in sections.items()
-        if _role(name) in _LEAST_TOLERANCE and not _is_of_points(name)
+        if _role(name) in _LEAST_TOLERANCE and not _may_be_rounded(name)
     }
     if not told:
         return None
@@ -106,8 +106,10 @@ def _role(section: str) -> str:
     return section.split("/")[1]
 
 
-def _is_of_points(section: str) -> bool:
-    return section.startswith(tuple(f"{family}/" for family in _POINTS))
+def _may_be_rounded(section: str) -> bool:
+    """Whether all its numbers may be multiples of a step that somebody rounded them to."""
+    family, _, role = section.partition("/")
+    return family == "state" or (family in _POINTS and role.startswith("mean"))
 
 
 def partner(section: str) -> str | None:
@@ -123,7 +125,7 @@ def candidates(section: str, spec: Spec, options: Options) -> tuple[str, ...]:
     if not spec.is_float:
         return ("rising", "integers") if role in _PLACES else ("exceptions", "integers", "planes")
     short = spec.item_bytes < 4  # what rounding such a number costs is not ours to bound
-    rounded = ("steps",) if role == "mean" and family in _POINTS and not short else ()
+    rounded = ("steps",) if _may_be_rounded(section) and not short else ()
     if options.lossless or short or _is_exact(family, role, options):
         return (*rounded, "planes")
     if family in ("state", "table", *_POINTS) or role == "blend_share":
@@ -162,11 +164,11 @@ class Packer:
 
     def _step(self, name: str, specs: list[Spec], arrays: Arrays) -> float | None:
         """The step of a section that may be coded in steps; None: points that nobody rounded."""
-        role, is_of_points = _role(name), _is_of_points(name)
-        if is_of_points or role in _LOG_STDS:
+        role, is_rounded = _role(name), _may_be_rounded(name)
+        if is_rounded or role in _LOG_STDS:
             values = [as_floats(array, spec) for array, spec in zip(arrays, specs, strict=True)]
             tolerance = self._options.tolerance
-            return common_step(values) if is_of_points else log_std_step(values, tolerance)
+            return common_step(values) if is_rounded else log_std_step(values, tolerance)
         return (log_odds_step if role == "log_odds" else mean_step)(self._options.tolerance)
 
     def _nats(self, name: str, found: Section, arrays: Arrays) -> float:

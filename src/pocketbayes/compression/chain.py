@@ -232,7 +232,8 @@ class Chain:
         torch.compiler.reset()  # compiled code fits one density
         s, loader = self.settings, self.train
         if epochs and self.teacher is not None:
-            loader = with_teacher(loader, self.teacher)
+            compiled = s.fit_options.get("compile", False)
+            loader = with_teacher(loader, self.teacher, compile=compiled)
         return fit(
             model, loader, method, epochs=epochs, likelihood=s.likelihood, seed=s.seed,
             **s.fit_options,

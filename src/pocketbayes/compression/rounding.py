@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from pocketbayes.compression.vectors import round_vectors_
 from pocketbayes.layers import Ensemble, Inputs, named_posteriors
 from pocketbayes.posteriors import Point, SparsePoint
 from pocketbayes.training import curvatures
@@ -46,7 +47,7 @@ def sensitivities(
 
 @torch.no_grad()
 def rounded(model: nn.Module, sensitivity: Mapping[str, float], tolerance: float) -> nn.Module:
-    """A copy whose points are multiples of a step of their tensor; the model itself without any.
+    """A copy whose points are multiples of a step of their tensor, and its vectors as well.
 
     Errors that are even in +-h/2 raise the loss by c h^2 / 24 for a weight of second derivative c.
     The bits, -log2 h for each of the n weights, are fewest for a rise of e in all where
@@ -55,9 +56,10 @@ def rounded(model: nn.Module, sensitivity: Mapping[str, float], tolerance: float
 
     All steps are one number times powers of two: multiples of the smallest are one section.
     """
+    model = copy.deepcopy(model)
+    round_vectors_(model, tolerance)
     if not sensitivity:
         return model
-    model = copy.deepcopy(model)
     points = {
         name: q
         for name, q in named_posteriors(model)

@@ -4,6 +4,7 @@ from pocketbayes.prediction.alone import fetched
 from pocketbayes.prediction.calibrating import conformal, temperature_
 from pocketbayes.prediction.calibration import Conformal
 from pocketbayes.prediction.choosing import chosen_estimator
+from pocketbayes.prediction.compilation import compiling
 from pocketbayes.prediction.doubts import why_unsure
 from pocketbayes.prediction.draws import (
     drawing,
@@ -53,6 +54,7 @@ __all__ = [
     "calibrate_moments_",
     "chosen_estimator",
     "conformal",
+    "compiling",
     "drawing",
     "drawn",
     "drawn_alone",

@@ -8,13 +8,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pocketbayes.errors import PocketBayesError, require_number
-from pocketbayes.layers import Inputs, first_parameter, has_posteriors, moved, require_module
+from pocketbayes.layers import (
+    Inputs,
+    estimator_of,
+    first_parameter,
+    has_posteriors,
+    moved,
+    require_module,
+)
 from pocketbayes.likelihoods import MASKED, likelihood_of, require_labels
-from pocketbayes.prediction import drawing, draws_of, float_dtype, unpack
+from pocketbayes.prediction import compiling, drawing, draws_of, float_dtype, unpack
 from pocketbayes.training.batches import LoaderAround
 
 
-def with_teacher(loader: Iterable[Any], teacher: nn.Module, share: float = 0.9) -> "TaughtLoader":
+def with_teacher(
+    loader: Iterable[Any], teacher: nn.Module, share: float = 0.9, compile: bool | str = False
+) -> "TaughtLoader":
     """A loader whose labels are mixed with what a trained model says of the same inputs.
 
     Targets are (1 - share) one_hot(label) + share softmax(teacher(x)), and 0 where there is no
@@ -25,6 +34,7 @@ def with_teacher(loader: Iterable[Any], teacher: nn.Module, share: float = 0.9) 
         loader: training data with class labels, as `fit` takes it.
         teacher: a trained classifier of the same classes, on the device of the training.
         share: of the teacher in the targets.
+        compile: run the teacher as machine code by `torch.compile`, as `predict` does.
 
     Example:
         >>> pb.prune_(small, density=0.1)
@@ -36,14 +46,16 @@ def with_teacher(loader: Iterable[Any], teacher: nn.Module, share: float = 0.9) 
         raise PocketBayesError("the teacher has no posterior: call bayesianize_(net) first")
     if likelihood_of(teacher, None).name != "categorical":
         raise PocketBayesError("a teacher tells probabilities of classes; this one tells others")
-    return TaughtLoader(loader, teacher, share)
+    return TaughtLoader(loader, teacher, share, compile)
 
 
 class TaughtLoader(LoaderAround):
     """What `with_teacher` returns."""
 
-    def __init__(self, loader: Iterable[Any], teacher: nn.Module, share: float) -> None:
-        self.loader, self.teacher, self.share = loader, teacher, share
+    def __init__(
+        self, loader: Iterable[Any], teacher: nn.Module, share: float, compile: bool | str = False
+    ) -> None:
+        self.loader, self.teacher, self.share, self.compile = loader, teacher, share, compile
         if hasattr(loader, "dataset"):
             self.dataset = loader.dataset
         self.sampler = getattr(loader, "sampler", None)  # by these two, `fit` sets the order
@@ -51,7 +63,7 @@ class TaughtLoader(LoaderAround):
 
     def around(self, loader: Iterable[Any]) -> Self:
         """The same lessons about another loader's inputs."""
-        return type(self)(loader, self.teacher, self.share)
+        return type(self)(loader, self.teacher, self.share, self.compile)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -65,8 +77,9 @@ class TaughtLoader(LoaderAround):
 
     def _said(self, x: Inputs, device: torch.device) -> Tensor:
         """Probabilities by one draw of the teacher."""
+        by = estimator_of(self.teacher)
         half = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
-        with half, drawing(self.teacher, None, None):
+        with half, compiling(self.compile, by), drawing(self.teacher, None, None):
             return draws_of([self.teacher], x)[0].float().softmax(1)
 
     def _mixed(self, said: Tensor, labels: Tensor) -> Tensor:
