@@ -51,7 +51,7 @@ from pocketbayes.layers import (
     named_posteriors,
     narrow_to_,
     require_parameters,
-    set_description,
+    share_description,
     unwrapped,
 )
 from pocketbayes.posteriors import FAMILIES, Codebook, Posterior
@@ -283,8 +283,7 @@ def _filled(
     adopt_posteriors_(model, posteriors, header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
-    for home in {model, *members_of(model)}:
-        set_description(home, header.model)
+    share_description({model, *members_of(model)}, header.model)
     for prefix, module in model.named_modules():
         for name in NOISES if has_description(module) else ():
             noise = f"{prefix}.{name}".lstrip(".")
