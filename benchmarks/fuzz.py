@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import torch
 from bounded import DEAD, ROOM, TooLong, end_on_alarm, in_a_child, limit_memory
@@ -153,7 +154,7 @@ def used(path: str) -> None:
     if weights > max(_WEIGHTS, _WEIGHTS_PER_BYTE * os.path.getsize(path)):
         raise MemoryError
     shape = input_shape(model)
-    if math.prod(shape) > _LARGEST_INPUT:
+    if not all(type(side) is int for side in shape) or math.prod(shape) > _LARGEST_INPUT:
         return
     try:
         prediction = pb.predict(model, torch.zeros(2, *shape), 2)
@@ -190,8 +191,8 @@ def same(net: nn.Module, other: nn.Module) -> bool:
     )
 
 
-def input_shape(model: nn.Module) -> tuple[int, ...]:
-    """Of one example, as the model's network says."""
+def input_shape(model: nn.Module) -> tuple[Any, ...]:
+    """Of one example, as the model's network says, be that numbers or not."""
     network = describe(model).network or {"name": "", "options": {}}
     if network["name"].startswith("timm:"):
         return (network["options"].get("in_chans", 3), 4, 4)
