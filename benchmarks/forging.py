@@ -37,6 +37,7 @@ _WORDS = (
     "gaussian", "point", "sparse", "shared", "spike_slab", "narrow_spike", "lrt", "categorical",
     "mlp", "conv", "resnet18", "vit-tiny", "wide-resnet-28-10",
 )  # fmt: skip
+_LONGEST = 1 << 24  # of what is repeated: as much text as any file may have, and more
 _DEPTHS = (1, 2, 7, 60, 124, 125, 126, 127, 128, 300, 495, 700, 800)
 _TYPES = sorted(name for name in TYPES if not name.startswith("complex"))
 
@@ -163,7 +164,8 @@ def _strange(old: Any, chance: random.Random) -> Any:
     if kind < 8:
         return deep(chance, chance.choice(_DEPTHS))
     if kind < 9:
-        return [copy.deepcopy(old)] * chance.choice((0, 1, 2, 9, 100, 5000))
+        times = chance.choice((0, 1, 2, 9, 100, 5000))
+        return [copy.deepcopy(old)] * min(times, max(1, _LONGEST // len(_json(old))))
     return copy.deepcopy(chance.choice((None, True, False, [], {}, [[]], [1, 2], {"a": None})))
 
 
@@ -206,6 +208,71 @@ def _flood(description: dict[str, Any], sections: Any, chance: random.Random) ->
         description["members"] = max(1, count)
     else:
         description["model"]["network"]["options"]["x" * count * 9] = 1
+
+
+def _claim(description: dict[str, Any], sections: Any, chance: random.Random) -> None:
+    """A field of the model that a file of another kind has, nearly as it would be there."""
+    model = description["model"]
+    field = chance.choice(sorted(_CLAIMS))
+    if model.get(field) is None or chance.random() < 0.5:
+        model[field] = copy.deepcopy(chance.choice(_CLAIMS[field]))
+    if chance.random() < 0.7:
+        _alter({field: model[field]} if chance.random() < 0.1 else model[field], sections, chance)
+
+
+def _of_timm(name: str, **options: Any) -> dict[str, Any]:
+    return {"name": f"timm:{name}", "options": options}
+
+
+def _of_transformers(kind: str, model_type: str, **config: Any) -> dict[str, Any]:
+    options = {"class": kind, "config": {"model_type": model_type} | config}
+    return {"name": f"transformers:{kind}", "options": options}
+
+
+_CLAIMS: dict[str, list[Any]] = {
+    "network": [
+        _of_timm("tiny", num_classes=2, in_chans=1), _of_timm("tiny", depth=2**20),
+        _of_timm("resnet18"), _of_timm("hf-hub:a/b"), _of_timm("tiny", pretrained=True),
+        _of_transformers("ViTForImageClassification", "vit", hidden_size=4, num_hidden_layers=1,
+                         num_attention_heads=2, id2label=["no", "yes"]),
+        _of_transformers("BertModel", "bert", hidden_size=4, num_hidden_layers=1,
+                         num_attention_heads=2, vocab_size=9),
+        _of_transformers("GPT2LMHeadModel", "gpt2", n_embd=4, n_layer=2**20, n_head=2),
+        _of_transformers("Trainer", "vit"), _of_transformers("AutoModel", "auto", path="/etc"),
+        {"name": "os:system", "options": {}}, {"name": "mlp", "options": {"input_shape": [6]}},
+    ],
+    "base": [{"sha256": "0" * 64, "tensors": 1}, {"sha256": "f" * 64, "tensors": 2**62}],
+    "shrunk": [
+        {"hidden1": {"in_features": 3, "out_features": 4}, "output": {"in_features": 0}},
+        {"attention": {"num_heads": 0, "embed_dim": 2, "head_dim": 1}},
+        {"attention": {"num_heads": 1, "training": 0}, "": {"training": 0}},
+        {"conv1": {"groups": 0, "out_channels": 1}, "fc": {"x": 2**40}, "no": {}},
+        {"members": {"a": 1}, "members.0": {"a": 1}},
+    ],
+    "one_pass": [
+        {"places": [["output", 0, 8]], "last_variance": True, "draws": 2, "estimator": "lrt"},
+        {"places": [["fc", 0, 3], ["", 3, 2**31]], "last_variance": False, "draws": 2**62,
+         "estimator": "mean", "gone": [[0, 0.0], [2**40, 1e12]], "likelihood": "gaussian"},
+        {"places": [], "last_variance": False, "draws": 1, "estimator": "weight", "gone": [],
+         "compared": {"examples": 1, "draws": 1, "nll": 1e9, "probs": -1.0}},
+    ],
+    "conformal": [
+        {"level": 0.9, "threshold": [0.5], "shape": [], "examples": 40, "num_samples": 2},
+        {"level": 5e-324, "threshold": [0, 1e308], "shape": [1, 2, 1], "examples": 2**62,
+         "num_samples": 2**62, "estimator": "one_pass"},
+        {"level": 0.5, "threshold": [1.0], "shape": [1] * 200, "examples": 1, "num_samples": 1,
+         "estimator": "none"},
+    ],
+    "training": [
+        {"method": "Laplace", "subset": "all", "prior_by": "evidence",
+         "prior_std": [1e-300, 1e308]},
+        {"method": "x" * 5000, "lr": 0, "epochs": 2**62, "best_epoch": 10**30, "steps": 1,
+         "betas": [0.1, 1]},
+    ],
+    "temperature": [1.0, 5e-324, 1e308], "moments_factor": [1e-6, 1e6], "one_law": [True, False],
+    "decay_std": [1e-150, 1e150], "beta": [0, 1e-300, 10**300], "prior": ["learned", "fixed"],
+    "likelihood": ["bernoulli", "gaussian", "student_t", "poisson", "negative_binomial"],
+}  # fmt: skip
 
 
 def _promise_much(description: dict[str, Any], sections: Any, chance: random.Random) -> None:
@@ -295,6 +362,6 @@ _OF_ARRAYS = (
     _widen, _widen, _revalue, _revalue, _reshape, _reshape, _retype, _drop_or_add, _refamily,
 )  # fmt: skip
 _KINDS: tuple[Any, ...] = (
-    "bytes", "deflate", "arrays", "arrays", "arrays", _alter, _alter, _alter, _harm_section,
-    _harm_section, _harm_section, _flood, _nest, _promise_much, _promise_constants,
+    "bytes", "deflate", "arrays", "arrays", "arrays", _alter, _alter, _alter, _claim, _claim,
+    _harm_section, _harm_section, _harm_section, _flood, _nest, _promise_much, _promise_constants,
 )  # fmt: skip

@@ -99,6 +99,8 @@ static int read_all(reading *r, const uint8_t *bytes, size_t size, pocket_file *
     TRY(container_read(r, bytes, size, &file));
     TRY(model_check(r, json_get(file.facts, "model")));
     TRY(layout_read(r, &file, &all));
+    if (json_kind(json_get(json_get(file.facts, "model"), "base")) > JSON_NULL && (all.members > 1 || file.program))
+        return refuse(r, "a file without its base holds one network, and no program");
     TRY(sections_fill(r, &file, &all));
     arena_free(&r->brief);
     TRY(decode(r, &file));

@@ -171,6 +171,15 @@ static int are_sizes(const json *found) { return values_are(found, is_size); }
 /* Sizes that modules have since some of their units were taken out. */
 static int is_shrunk(const json *found) { return values_are(found, are_sizes); }
 
+static int is_truth(const json *node) { return json_kind(node) == JSON_BOOL; }
+
+/* The digest of another network, and how many of its tensors the file lacks. */
+static int is_base(const json *found) {
+    const char *digest = json_text(json_get(found, "sha256"));
+    return is_object(found) && json_count(found) == 2 && is_count(json_get(found, "tensors"))
+        && digest && strlen(digest) == 64 && strspn(digest, "0123456789abcdef") == 64;
+}
+
 /* Every field of a closed table; unknown ones are passed over. */
 int model_check(reading *r, const json *model) {
     static const struct { const char *key; int (*good)(const json *); } fields[] = {
@@ -178,7 +187,7 @@ int model_check(reading *r, const json *model) {
         {"preprocess", is_object}, {"input_dims", is_count}, {"network", is_network}, {"prior", is_prior},
         {"beta", is_share}, {"decay_std", is_std}, {"training", is_training}, {"temperature", is_positive},
         {"moments_factor", is_factor}, {"conformal", is_conformal}, {"one_pass", is_one_pass},
-        {"shrunk", is_shrunk},
+        {"shrunk", is_shrunk}, {"one_law", is_truth}, {"base", is_base},
     };
     const json *keeps = json_get(model, "keeps_dropout");
     if (!is_object(model)) return refuse(r, "the description's model is not an object");
@@ -186,7 +195,7 @@ int model_check(reading *r, const json *model) {
         if (!may_be(model, fields[k].key, fields[k].good))
             return refuse(r, "the description's model.%s is not of the right kind", fields[k].key);
     }
-    if (keeps && json_kind(keeps) != JSON_BOOL)
+    if (keeps && !is_truth(keeps))
         return refuse(r, "the description's model.keeps_dropout is no truth value");
     return 0;
 }

@@ -21,6 +21,7 @@ from pocketbayes.codec.container import unpacked
 from pocketbayes.codec.contents import coded, contents_of
 from pocketbayes.codec.deflate import deflated
 from pocketbayes.codec.header import header_of
+from pocketbayes.codec.heads import require_finite_part, require_head
 from pocketbayes.codec.layout import Options
 from pocketbayes.codec.sections import posteriors_in
 
@@ -34,11 +35,11 @@ def accepts(data: bytes) -> bool:
         header = header_of(contents)
         for _ in posteriors_in(contents, header):
             pass
+        require_head(header)
         for name in header.state:
             tensor = contents.take(f"state/{name}")
-            is_head = header.model.one_pass is not None and name.startswith("one_pass_")
-            if is_head and not bool(tensor.isfinite().all()):
-                return False
+            if header.model.one_pass is not None and name.startswith("one_pass_"):
+                require_finite_part(name, tensor)
     except pb.FormatError:
         return False
     return contents.file.version == 3
@@ -206,8 +207,14 @@ def of_shape(*shape: int) -> Callable[[dict, dict], None]:
     return change
 
 
-# Each loads and then hurts, or takes far more than a file of its size should: of (the good file
-# that it is made of, what it is made by, what is changed).
+def with_program(description: dict, sections: dict) -> None:
+    """A program beside a base that is left out."""
+    description["model"]["base"] = {"sha256": "0" * 64, "tensors": 1}
+    sections["program"] = torch.zeros(9, dtype=torch.uint8)
+
+
+# Each loads and then hurts, says what cannot be, or takes far more than a file of its size should:
+# of (the good file that it is made of, what it is made by, what is changed).
 HURTS = {
     "nested": ("lossless", crafted, with_model(preprocess={"a": nested(126)})),
     "names": ("lossless", crafted, with_model(class_names=["a", "\ud800"])),
@@ -222,6 +229,13 @@ HURTS = {
         "level": 0.9, "threshold": [], "shape": [int("9" * 4000)] * 9, "examples": 9,
         "num_samples": 9,
     })),
+    "no head": ("lossless", crafted, with_model(one_pass={
+        "places": [["output", 0, 8]], "last_variance": True, "draws": 2, "estimator": "lrt",
+    })),
+    "one law": ("lossless", crafted, with_model(one_law=1)),
+    "digest": ("lossless", crafted, with_model(base={"sha256": "g" * 64, "tensors": 1})),
+    "no tensors": ("lossless", crafted, with_model(base={"sha256": "0" * 64, "tensors": 0})),
+    "base and program": ("lossless", crafted, with_program),
 }  # fmt: skip
 # As much as may be: these are read.
 BEARABLE = {

@@ -63,6 +63,8 @@ def _is_internal(frame: FrameType) -> bool:
 
 def printable(text: str) -> str:
     """The text with control characters, which would drive a terminal, spelled out."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS.parent / "benchmarks")]
@@ -14,10 +15,10 @@ sys.path[:0] = [str(TESTS.parent / "benchmarks")]
 import bounded  # noqa: E402
 import forging  # noqa: E402
 import fuzz  # noqa: E402
-from good_files import taken_apart  # noqa: E402
+from good_files import own_network, taken_apart  # noqa: E402
 
 import pocketbayes as pb  # noqa: E402
-from pocketbayes.codec import json_texts, sections  # noqa: E402
+from pocketbayes.codec import files, json_texts, sections  # noqa: E402
 
 GOLDEN = TESTS / "golden"
 NAMES = ("v3-mean-field", "v3-subspace", "v3-sharing", "v3-mean-field-lossless")
@@ -53,6 +54,24 @@ def test_a_number_has_one_file_and_most_pass_the_checksum(good, tmp_path):
     assert sum(not words for words in said) > 10
 
 
+def test_what_is_repeated_stays_short():
+    old = "x" * 100_000
+    made = [forging._json(forging._strange(old, random.Random(n))) for n in range(200)]
+    assert 10 * len(old) < max(map(len, made)) < 2 * forging._LONGEST
+
+
+def test_a_network_that_a_refused_file_changed_is_told(monkeypatch, tmp_path, good):
+    def load(path, net=None, **options):
+        if net is not None:
+            net.output.weight.data[0, 0] += 1
+        raise pb.FormatError("no")
+
+    assert not fuzz.same(own_network(), torch.nn.Linear(6, 2))
+    monkeypatch.setattr(pb, "load", load)
+    found = fuzz.tried(good[0].data, tmp_path, "n", (fuzz.used,))
+    assert found == "finding: AssertionError"
+
+
 def first_finding(good, tmp_path, most=6000):
     """What the first finding is, as long as one has to look for it."""
     for number in range(most):
@@ -69,8 +88,9 @@ def first_finding(good, tmp_path, most=6000):
     [
         (json_texts, "_require_sound", lambda *_: None, (forging._nest, forging._alter), "Error"),
         (sections, "_LEAST_WEIGHTS", 1 << 60, ("arrays",), "MemoryError"),
+        (files, "require_head", lambda *_: None, (forging._claim,), "KeyError"),
     ],
-    ids=["nesting and text", "weights"],
+    ids=["nesting and text", "weights", "heads"],
 )
 def test_a_hole_is_found(module, name, value, kinds, finding, good, tmp_path, monkeypatch):
     """Each bound, taken away, is missed; by changes of some kinds, for others take as long."""

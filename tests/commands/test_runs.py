@@ -89,7 +89,7 @@ def test_a_run_from_elsewhere_does_not_choose_how_many_processes_start(run, call
     config.write_text(config.read_text().replace("processes: 1", "processes: 64"))
     code, said = call("train", "--resume", run)
     assert code == 2
-    assert "say --processes 64" in said
+    assert "was begun by 64 processes: say --processes 64" in said
     code, said = call(*TRAIN, "--config", config, "--out", "new")
     assert code == 2
     assert "the config asks for 64 processes" in said

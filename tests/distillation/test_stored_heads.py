@@ -360,6 +360,9 @@ def test_poisoned_tensors_of_a_head_are_refused(tmp_path, monkeypatch):
         net = build_network("mlp", **OPTIONS)
         with pytest.raises(FormatError, match=rf"one.pass.*({name}|its places need)"):
             pb.load(path, net)
+        if not bool(forged._buffers[f"one_pass_{name}"].isfinite().all()):
+            with pytest.raises(FormatError, match=f"one_pass_{name} holds NaN"):
+                pb.inspect(path)
         assert not any(True for _ in pb.named_posteriors(net))
         assert not any(module._forward_pre_hooks for module in net.modules())
 

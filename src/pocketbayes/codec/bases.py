@@ -98,7 +98,7 @@ def base_in(net: nn.Module, header: Header) -> set[str]:
 
 def freeze_base_(model: nn.Module, names: Collection[str]) -> None:
     """Freezes what the file left to the network, as it was when that was saved."""
-    state = plain_state(model)
+    state = plain_state(model) if names else {}
     for name in names:
         if isinstance(state[name], nn.Parameter):
             state[name].requires_grad_(False)

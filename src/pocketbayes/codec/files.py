@@ -18,7 +18,13 @@ from pocketbayes.codec.container import (
 from pocketbayes.codec.contents import Contents, coded, contents_of, require_room
 from pocketbayes.codec.extra_state import is_extra, value_in
 from pocketbayes.codec.header import Header, header_of, model_in
-from pocketbayes.codec.heads import make_room_for_head, require_sound_head
+from pocketbayes.codec.heads import (
+    NAMES,
+    make_room_for_head,
+    require_finite_part,
+    require_head,
+    require_sound_head,
+)
 from pocketbayes.codec.layout import Options, options_behind
 from pocketbayes.codec.networks import Factory, given_network, network_named, network_to_fill
 from pocketbayes.codec.portable import portable_in, remember_inputs, section_of
@@ -45,7 +51,7 @@ from pocketbayes.layers import (
     named_posteriors,
     narrow_to_,
     require_parameters,
-    set_description,
+    share_description,
     unwrapped,
 )
 from pocketbayes.posteriors import FAMILIES, Codebook, Posterior
@@ -204,6 +210,7 @@ def load(
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
+        require_head(header)
         require_base_given(header, plain)
         model = network_to_fill(header, contents, plain, allow, max_weights)
         base = base_in(model, header)
@@ -228,12 +235,15 @@ def inspect(path: str | os.PathLike[str], *, max_weights: int | None = None) -> 
     with opened(Path(path)) as file:
         contents = contents_of(file)
         header = header_of(contents)
+        require_head(header)
         passing = posteriors_in(contents, header, max_weights)
         tally = tally_of(passing, header.posteriors, header.model.decay_std)
         for name in header.state:
             array = contents.take(f"state/{name}")
             if is_extra(name):
                 value_in(name, array)
+            if header.model.one_pass is not None and name in NAMES:
+                require_finite_part(name, array)
         portable = portable_in(contents, header, tally.shapes)
         return summary_of(contents, header, tally, portable and portable.facts(tally.active))
 
@@ -273,8 +283,7 @@ def _filled(
     adopt_posteriors_(model, posteriors, header.model.estimator or "lrt")
     for member in members_of(model):
         attach_description(member)
-    for home in {model, *members_of(model)}:
-        set_description(home, header.model)
+    share_description({model, *members_of(model)}, header.model)
     for prefix, module in model.named_modules():
         for name in NOISES if has_description(module) else ():
             noise = f"{prefix}.{name}".lstrip(".")

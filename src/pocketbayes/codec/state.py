@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from pocketbayes.codec.extra_state import as_bytes, give_back, home_of, is_extra, value_in
 from pocketbayes.errors import FormatError, PocketBayesError
-from pocketbayes.layers import OURS, bayesian_modules, is_description
+from pocketbayes.layers import OURS, bayesian_modules, without_descriptions
 
 _METADATA = "_metadata"  # what is no state; some networks put their arguments there
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
@@ -32,8 +32,10 @@ def _entries(model: nn.Module) -> dict[str, Any]:
     inside = tuple(f"{name}.{OURS}.".lstrip(".") for name, _ in bayesian_modules(model))
     found: dict[str, Any] = {}
     seen: set[int] = set()
-    for name, value in model.state_dict(keep_vars=True).items():
-        if name.startswith(inside) or is_description(name) or name == _METADATA:
+    with without_descriptions():
+        state = model.state_dict(keep_vars=True)
+    for name, value in state.items():
+        if name.startswith(inside) or name == _METADATA:
             continue
         if not is_extra(name) and not isinstance(value, Tensor):
             raise PocketBayesError(

@@ -29,14 +29,14 @@ from pocketbayes.layers.description import (
     has_description,
     has_stale_head,
     home,
-    inference_in_words,
     is_description,
     leave_noise_to_loss,
     noise_log_std,
     noise_parameters,
-    set_description,
+    share_description,
     unwrapped,
     update_description,
+    without_descriptions,
 )
 from pocketbayes.layers.ensembles import Ensemble, members_of
 from pocketbayes.layers.estimators import ESTIMATORS
@@ -50,6 +50,7 @@ from pocketbayes.layers.heads import (
     set_head,
     usable_head,
 )
+from pocketbayes.layers.inference_words import inference_in_words
 from pocketbayes.layers.inputs import (
     Inputs,
     called,
@@ -208,9 +209,9 @@ __all__ = [
     "require_tensor",
     "restored_mode",
     "run",
-    "set_description",
     "set_estimator",
     "set_head",
+    "share_description",
     "small_products",
     "spread",
     "stored",
@@ -221,5 +222,6 @@ __all__ = [
     "update_description",
     "usable_head",
     "uses_of_weights",
+    "without_descriptions",
     "without_onednn",
 ]

@@ -8,7 +8,8 @@ from typing import TypeVar
 from torch import nn
 
 from pocketbayes.errors import PocketBayesError
-from pocketbayes.layers.description import NOISES, describe, inference_in_words
+from pocketbayes.layers.description import NOISES, describe
+from pocketbayes.layers.inference_words import inference_in_words
 from pocketbayes.layers.module import OURS, BayesianModule, plain_class_of, posteriors_of
 from pocketbayes.layers.one_pass import comparison_in_words
 from pocketbayes.layers.selection import NORMS, kind_of, library_type

@@ -4,7 +4,9 @@ The description lives on the root module and travels in its `state_dict` as one 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -25,6 +27,7 @@ _KEY = "_pocketbayes_description"
 SHRUNK = "_pocketbayes_shrunk"  # of a network that is not converted yet
 _LATER = (*CALIBRATIONS, "prior", "beta", "decay_std", "training", "one_pass", "one_law", "shrunk")
 _OF_HEAD = tuple(PREFIX + name for name in OnePassHead.names)
+_LEFT_OUT = ContextVar("_LEFT_OUT", default=False)
 
 
 @dataclass(frozen=True)
@@ -87,44 +90,6 @@ class Description:
         return cls(**known | {"class_names": None if names is None else tuple(names)})
 
 
-def inference_in_words(
-    prior: str | None,
-    beta: float | None,
-    decay_std: float | None,
-    training: Mapping[str, Any] | None,
-) -> list[tuple[str, str]]:
-    """What the posterior is, as (name, words); nothing where it is not known."""
-    rows = [] if training is None else [("training", _training_in_words(training))]
-    if beta is not None:
-        kind = "tempered: narrower than Bayes'" if beta < 1 else "wider than Bayes'"
-        rows.append(("posterior", f"beta {beta:g}, {'Bayes rule' if beta == 1 else kind}"))
-    if training is not None and "prior_by" in training:
-        rows.append(("prior", _laplace_prior_in_words(training)))
-    elif prior is not None or beta is not None:
-        rows.append(("prior", "learned, a std for each tensor" if prior == "learned" else "fixed"))
-    if decay_std is not None:
-        rows.append(("weight decay", f"a second prior on the means, of std {decay_std:.2g}"))
-    return rows
-
-
-def _training_in_words(training: Mapping[str, Any]) -> str:
-    words = {
-        "lr": "learning rate {:g}", "epochs": "epochs {:,}", "best_epoch": "best {:,}",
-        "steps": "steps {:,}",
-    }  # fmt: skip
-    found = {name: value for name, value in training.items() if value is not None}
-    known = [text.format(found[name]) for name, text in words.items() if name in found]
-    parts = {"last-layer": "diagonal, of the last layer", "all": "diagonal, of all weights"}
-    known += [parts.get(training[name], training[name]) for name in ("subset",) if name in training]
-    return ", ".join([training["method"], *known])
-
-
-def _laplace_prior_in_words(training: Mapping[str, Any]) -> str:
-    by, (low, high) = training["prior_by"], training["prior_std"]
-    how = "fixed" if by == "fixed" else f"chosen by {by}"
-    return f"{how}, std {low:.3g}" + ("" if low == high else f" to {high:.3g}")
-
-
 def attach_description(model: nn.Module) -> None:
     """Gives the root an empty description that its state dict carries from now on."""
     network = getattr(model, "pocketbayes_network", None)
@@ -174,8 +139,14 @@ def update_description(model: nn.Module, **facts: Any) -> None:
 
 def set_description(model: nn.Module, description: Description) -> None:
     """Replaces the whole description, which must be storable."""
+    share_description([home(model)], description)
+
+
+def share_description(models: Iterable[nn.Module], description: Description) -> None:
+    """The same, once, for all of these, which were converted themselves."""
     description.to_json()
-    home(model)._pocketbayes = description  # type: ignore[assignment]
+    for model in models:
+        model._pocketbayes = description  # type: ignore[assignment]
 
 
 def forget_calibration(
@@ -242,7 +213,19 @@ def is_description(key: str) -> bool:
     return key.rpartition(".")[2] == _KEY
 
 
+@contextmanager
+def without_descriptions() -> Iterator[None]:
+    """Inside, state dicts come without them: each would be all of an ensemble's, as text."""
+    before = _LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(before)
+
+
 def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    if _LEFT_OUT.get():
+        return
     for name in _OF_HEAD if has_stale_head(module) else ():
         state.pop(prefix + name, None)
     text = description_to_store(module).to_json().encode()
