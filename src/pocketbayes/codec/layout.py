@@ -44,6 +44,9 @@ _NATS: dict[str, Callable[[Doubles], Doubles]] = {
 }
 _PLACES = ("index", "outlier", "blend")
 _POINTS = ("point", "sparse_point")
+_MOST_IN_STATE = (
+    1 << 9
+)  # of a step: numbers that were float16 in a file are multiples of finer ones
 WITH_STEP = ("steps", "relative")
 _SLOW = {"planes": 0.45, "half planes": 0.45, "integers": 0.1}  # of the raw bytes is good enough
 
@@ -168,7 +171,9 @@ class Packer:
         if is_rounded or role in _LOG_STDS:
             values = [as_floats(array, spec) for array, spec in zip(arrays, specs, strict=True)]
             tolerance = self._options.tolerance
-            return common_step(values) if is_rounded else log_std_step(values, tolerance)
+            if role in _LOG_STDS and not is_rounded:
+                return log_std_step(values, tolerance)
+            return common_step(values, *((_MOST_IN_STATE,) if name.startswith("state/") else ()))
         return (log_odds_step if role == "log_odds" else mean_step)(self._options.tolerance)
 
     def _nats(self, name: str, found: Section, arrays: Arrays) -> float:

@@ -14,7 +14,7 @@ _DIGITS, _SHIFTED = 53, 62
 _LEAST_STEP, _MOST_STEP = 1e-9, 1e3  # as the format has them
 
 
-def common_step(arrays: Iterable[Floats]) -> float | None:
+def common_step(arrays: Iterable[Floats], most_multiple: int = _MOST) -> float | None:
     """The largest step of which all numbers are exact multiples; None without a coarse one."""
     known, unit, most = 0, 0, 0.0  # all numbers so far are multiples of known * 2^unit
     for values in (array[at] for array in arrays for at in pieces(len(array))):
@@ -25,7 +25,7 @@ def common_step(arrays: Iterable[Floats]) -> float | None:
         least = min(found[1], unit) if known else found[1]
         known = math.gcd(known << max(0, unit - least), found[0] << (found[1] - least))
         unit = least
-        if most > _MOST * math.ldexp(known, unit):
+        if most > most_multiple * math.ldexp(known, unit):
             return None
     step = math.ldexp(known, unit)
     return step if _LEAST_STEP < step < _MOST_STEP and most <= MOST_LOG_STD else None
