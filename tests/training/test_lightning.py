@@ -106,7 +106,7 @@ def test_the_log_has_the_numbers_of_fit_and_evaluate(lightning, tmp_path):
 
 
 def test_training_that_came_to_nothing_says_so(lightning):
-    method = pb.Deterministic(lr=3.0, optimizer="sgd", clip_norm=100.0)
+    method = pb.Deterministic(lr=30.0, clip_norm=None)
     x, y = data().tensors
     module = pb.lightning.BayesianModule(mlp(), method)
     with warnings.catch_warnings(record=True) as found:
