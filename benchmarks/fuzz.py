@@ -153,15 +153,14 @@ def used(path: str) -> None:
     weights = sum(posterior.shape.numel() for _, posterior in pb.named_posteriors(model))
     if weights > max(_WEIGHTS, _WEIGHTS_PER_BYTE * os.path.getsize(path)):
         raise MemoryError
-    shape = input_shape(model)
-    if not all(type(side) is int for side in shape) or math.prod(shape) > _LARGEST_INPUT:
-        return
     try:
-        prediction = pb.predict(model, torch.zeros(2, *shape), 2)
-        f"{prediction} {getattr(prediction, 'prediction_set', None)}"
+        shape = input_shape(model)
+        if math.prod(shape) <= _LARGEST_INPUT:
+            prediction = pb.predict(model, torch.zeros(2, *shape), 2)
+            f"{prediction} {getattr(prediction, 'prediction_set', None)}"
     except (MemoryError, RecursionError):
         raise
-    except Exception as error:
+    except Exception as error:  # a shape, too, may be anything
         if "memory" in str(error):
             raise
 

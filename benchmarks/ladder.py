@@ -59,7 +59,7 @@ def rows(
     parent = fitted(a, recipe, step, dense(a, sets, seed, step["width"]), loader, seed)
     spent = {"train_seconds": time.perf_counter() - begin}
     size = kept(a, parent, 0.01, f"dense-{seed}.pocket")
-    yield {"row": "dense", "bytes": size} | spent | cost(parent, sets) | of(a, parent, sets)
+    yield {"row": "dense", "file_bytes": size} | spent | cost(parent, sets) | of(a, parent, sets)
     taught, model = pb.with_teacher(loader, parent, compile=not a.no_compile), parent
     for step in recipe["steps"]:
         model = pb.prune_(copy.deepcopy(model), step["density"], by="snr")
@@ -69,7 +69,7 @@ def rows(
         if a.validation:
             for tolerance in recipe["tolerances"]:
                 small, size = stored(model, tolerance)
-                known |= {"row": "file", "tolerance": tolerance, "bytes": size}
+                known |= {"row": "file", "tolerance": tolerance, "file_bytes": size}
                 yield known | of(a, small.to(sets.device), sets)
         elif "target_bytes" in step:
             yield from files(a, recipe, step, model, loader, sets, seed, known)
@@ -89,7 +89,7 @@ def files(
     begin = time.perf_counter()
     small = pb.distill_(small, loader, seed=seed)
     size = kept(a, small, tolerance, f"{target}-{seed}.pocket")
-    known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "bytes": size}
+    known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "file_bytes": size}
     known |= {"distill_seconds": time.perf_counter() - begin}
     for estimator in ("weight", "one_pass"):
         yield known | of(a, small, sets, estimator, a.names)

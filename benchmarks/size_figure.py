@@ -32,9 +32,10 @@ REFERENCES = {"float32 network": 44.7e6, "float32 posterior": 89.4e6}
 LOOKS = {
     "deterministic": ("#8A3B6C", "X"), "mean-field": ("#0072B2", "o"), "Subspace": ("#D55E00", "v"),
     "Sharing": ("#007A5A", "s"), "chain": ("#000000", "*"),
+    "pruned": ("#C79A00", "P"),
 }  # fmt: skip
 PAPERS = "0.45"
-LEFT_OUT = "larger learning rate"  # lies where the same without it does
+LEFT_OUT = ("larger learning rate", "fresh seeds")  # lie where the same without does
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points from a mark to its label
 MARGIN = 9  # pixels around a mark that labels leave free
 ANGLES = np.radians([0, 180, 90, 270, 45, 135, 225, 315])

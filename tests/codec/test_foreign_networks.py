@@ -1,6 +1,7 @@
 """Files that name a network of another library: found, built where allowed, or refused."""
 
 import importlib.util
+import inspect
 import sys
 
 import fake_timm
@@ -10,6 +11,7 @@ from hostile_files import crafted, with_model
 from torch import nn
 
 import pocketbayes as pb
+from pocketbayes.models.foreign import _fields_of
 
 OPTIONS = {"num_classes": 5, "in_chans": 2}
 
@@ -273,6 +275,7 @@ CONFIGS = {
     "module": ({"class": "models.bert.BertModel"}, "no network"),
     "other class": ({"class": "BertForMaskedLM"}, "is not in the network"),
     "type": ({"model_type": "os"}, "no network"),
+    "compiles": ({"class": "RwkvModel", "model_type": "rwkv"}, "fetches or compiles kernels"),
     "of two types": ({"model_type": "gpt2"}, "no network"),
     "list as type": ({"model_type": []}, "no network"),
     "labels": ({"id2label": {"0": "a"}}, "id2label must be a list"),
@@ -288,6 +291,13 @@ def test_hostile_configurations_are_refused(attack, transformers, path):
     path.write_bytes(crafted(path.read_bytes(), config_with(**fields)))
     with pytest.raises(pb.FormatError, match=message):
         pb.load(path, allow=("transformers",))
+
+
+def test_no_field_that_reaches_outside_may_be_set(transformers):
+    for kind, field in (("JambaConfig", "use_mamba_kernels"), ("DPTConfig", "backbone_config")):
+        config = getattr(transformers, kind)
+        assert field in inspect.signature(config).parameters
+        assert field not in _fields_of(config)
 
 
 def test_configurations_inside_of_others_are_not_named(transformers, path):

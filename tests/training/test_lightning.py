@@ -105,6 +105,16 @@ def test_the_log_has_the_numbers_of_fit_and_evaluate(lightning, tmp_path):
     assert [p["probs"].shape for p in predictions] == [(40, 3), (24, 3)]
 
 
+def test_training_that_came_to_nothing_says_so(lightning):
+    method = pb.Deterministic(lr=30.0, clip_norm=None)
+    x, y = data().tensors
+    module = pb.lightning.BayesianModule(mlp(), method)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trained(lightning, module, DataLoader(TensorDataset(30 * x, y), 16), max_epochs=20)
+    assert any("training came to nothing" in str(warning.message) for warning in found)
+
+
 def mlp_to_fill() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(1e-9), nn.Linear(16, 3))
 

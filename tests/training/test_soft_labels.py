@@ -1,12 +1,14 @@
 """Targets that are probabilities of classes, and loaders that take them from a teacher."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, SubsetRandomSampler, TensorDataset
 
 import pocketbayes as pb
-from pocketbayes.layers import describe
+from pocketbayes.layers import describe, set_estimator
 from pocketbayes.likelihoods import MASKED, likelihood_of
 from pocketbayes.training.batches import dataset_size_of, ordered_loader
 
@@ -48,6 +50,20 @@ def test_a_draw_for_each_batch_averages_to_the_prediction(teacher):
     expected = pb.predict(teacher, x, 4000).probs
     bound = 5 * said.std(0) * (1 / 2000 + 1 / 4000) ** 0.5 + 1e-4  # one in 10^5 goes beyond
     assert ((said.mean(0) - expected).abs() <= bound).all()
+
+
+def test_a_compiled_teacher_says_the_same(teacher):
+    """Of weights: draws by "lrt", the default here, run as they are, and say nothing of it."""
+    batches = [examples(6)] * 3
+    for estimator in ("weight", "lrt"):
+        model = copy.deepcopy(teacher)
+        set_estimator(model, estimator)
+        found = []
+        for wanted in (False, "eager"):
+            torch.manual_seed(1)
+            found.append([said for _, said in pb.with_teacher(batches, model, 1.0, wanted)])
+        for plain, compiled in zip(*found, strict=True):
+            torch.testing.assert_close(plain, compiled)
 
 
 def test_examples_are_counted_as_without_a_teacher(teacher):

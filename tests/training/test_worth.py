@@ -72,6 +72,21 @@ def test_a_learning_rate_that_is_far_too_large_is_told(likelihood):
     assert any("learning rate" in words for words in found)
 
 
+class NoNumbers(nn.Linear):
+    """Far off while it learns, and nothing at all afterwards."""
+
+    def forward(self, x):
+        return super().forward(x) * (1e4 if self.training else torch.nan)
+
+
+def test_a_network_without_finite_answers_is_told():
+    x = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
+    model = pb.bayesianize_(nn.Sequential(nn.Linear(5, 4), NoNumbers(4, 3)), exclude="1")
+    batches = [(x, torch.arange(60) % 3)]
+    with pytest.warns(UserWarning, match="training came to nothing: .* example is nan"):
+        pb.fit(model, batches, pb.Deterministic(lr=1e-6), epochs=60, progress=False, device="cpu")
+
+
 def test_stds_that_drown_what_the_means_know_are_told():
     x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
     method = pb.MeanField(lr=3e-3, std_lr=0.0, beta=0.0)

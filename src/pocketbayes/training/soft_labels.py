@@ -37,7 +37,7 @@ def with_teacher(
         loader: training data with class labels, as `fit` takes it.
         teacher: a trained classifier of the same classes, on the device of the training.
         share: of the teacher in the targets.
-        compile: run the teacher as machine code by `torch.compile`, as `predict` does.
+        compile: run a teacher that draws weights as machine code by `torch.compile`, as `predict`.
 
     Example:
         >>> pb.prune_(small, density=0.1)
@@ -86,7 +86,8 @@ class TaughtLoader(LoaderAround):
         """Probabilities by one draw of the teacher."""
         by = estimator_of(self.teacher)
         half = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
-        with half, compiling(self.compile, by), drawing(self.teacher, None, None):
+        wanted = self.compile if by != "lrt" else False  # which is no quicker
+        with half, compiling(wanted, by), drawing(self.teacher, None, None):
             return draws_of([self.teacher], x)[0].float().softmax(1)
 
     def _mixed(self, said: Tensor, labels: Tensor) -> Tensor:

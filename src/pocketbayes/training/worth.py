@@ -1,5 +1,6 @@
 """Whether training came to anything: the network's NLL beside that of the best constant."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -107,13 +108,18 @@ def warn_if_worthless(
         if rows[-1]["nll"] <= sum(targets.by_constant(sums)):
             return
         found = _looked_at_again(objective, batches.epoch(rows[-1]["epoch"]), sums)
-    if found is not None and found.drawn > found.constant + found.margin:
+    if found is not None and _is_worse(found.drawn, found.constant + found.margin):
         what = "the class frequencies" if likelihood.kind == "classes" else "a constant"
         cause = _cause_in_targets(likelihood, sums) or _cause(found, rows)
         warn(
             f"training came to nothing: the NLL of a training example is {found.drawn:.4g}, that "
             f"of {what} alone {found.constant:.4g}. {cause}"
         )
+
+
+def _is_worse(nll: float, bound: float) -> bool:
+    """An NLL that is no number is; where there is no bound, nothing is."""
+    return not math.isnan(bound) and not nll <= bound
 
 
 def _looked_at_again(
