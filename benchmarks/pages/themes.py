@@ -138,7 +138,7 @@ TRAINED = Page(
 
 def is_own(row: Row) -> bool:
     """Whether a network predicts as it was trained."""
-    by_weights = row["family"] in ("subspace", "bayes-by-backprop", "chain")
+    by_weights = row["family"] in ("subspace", "bayes-by-backprop", "chain", "swag")
     return row["estimator"] in ("none", "weight" if by_weights else "lrt")
 
 
