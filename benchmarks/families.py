@@ -103,7 +103,8 @@ def mc_dropout(bench: Bench) -> Iterator[Made]:
 
 def swag(bench: Bench) -> Iterator[Made]:
     method = pb.SWAG(**bench.rates())
-    yield Made("SWAG", *bench.trained(bench.network("weight"), method, bench.a.epochs))
+    made = bench.trained(bench.network("weight"), method, bench.a.epochs)
+    yield Made("SWAG", *made, ("weight",))
 
 
 def ivon(bench: Bench) -> Iterator[Made]:
@@ -112,7 +113,7 @@ def ivon(bench: Bench) -> Iterator[Made]:
         optimizer=a.optimizer, lr=a.lr, beta=a.beta, std_init=a.std_init, step_size=a.step_size,
         curvature_rate=a.curvature_rate, prior_std=a.ivon_prior_std,
     )  # fmt: skip
-    yield Made("IVON", *bench.trained(bench.network(), method, a.epochs))
+    yield Made("IVON", *bench.trained(bench.network(), method, a.epochs), ("lrt",))
 
 
 def deep_ensemble(bench: Bench) -> Iterator[Made]:

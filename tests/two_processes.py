@@ -18,7 +18,9 @@ from pocketbayes.layers.bayesian import set_estimator
 RANK = int(os.environ.get("RANK", 0))
 
 
-def plain(folder: Path, batch: int, estimator: str, accumulate: int = 1) -> dict:
+def plain(
+    folder: Path, batch: int, estimator: str, accumulate: int = 1, flatness: float = 0
+) -> dict:
     """A run in double precision, with its noise noted."""
     x = torch.randn(96, 5, generator=torch.Generator().manual_seed(0))
     y = x[:, :3].argmax(1)
@@ -26,10 +28,10 @@ def plain(folder: Path, batch: int, estimator: str, accumulate: int = 1) -> dict
     net = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 3)).double()
     model = pb.bayesianize_(net, std_init=0.05, estimator=estimator)
     loader = DataLoader(TensorDataset(x.double(), y), batch_size=batch, shuffle=True)
-    method = pb.MeanField(optimizer="sgd", lr=0.1, beta=0.1)
+    method = pb.MeanField(optimizer="sgd", lr=0.1, beta=0.1, flatness=flatness)
     noise = []
     model[0].register_forward_hook(lambda m, i, o: noise.append(o.detach().sum().item()))
-    out = folder / f"plain-{estimator}-{accumulate}"
+    out = folder / f"plain-{estimator}-{accumulate}-{flatness}"
     options = {"out": out, "accumulate": accumulate, "progress": False, "device": "cpu"}
     result = pb.fit(model, loader, method, epochs=4, **options)
     parameters = [p.detach() for p in model.parameters()]
@@ -260,6 +262,7 @@ TRAIN = ["train", "--data", "digits", "--model", "mlp", "--hidden", "16", "--bat
 JOBS = {
     "mean": (plain, 8, "mean"),
     "lrt": (plain, 8, "lrt"),
+    "flat": (plain, 4, "mean", 2, 0.3),
     "accumulated": (accumulated,),
     "global": (sparse, 0.3, "global"),
     "sent-0.1": (sent, 0.1),

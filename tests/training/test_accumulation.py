@@ -34,9 +34,10 @@ def fit(loader, method=None, model=None, **options):
     "method",
     [
         pb.MeanField(optimizer="sgd", lr=0.1, beta=0.1, clip_norm=0.2, warmup=0.5),
+        pb.MeanField(lr=0.1, beta=0.1, flatness=0.2),
         pb.Subspace(density=0.3, lr=0.05, update_every=2, beta=0.1),
     ],
-    ids=["clipped", "exchanging"],
+    ids=["clipped", "flat", "exchanging"],
 )
 def test_some_batches_do_as_one_of_all_their_examples(method):
     many = fit(batches(8, 8, 8, 8, 8, 4, 3), method, accumulate=3)

@@ -182,7 +182,7 @@ def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
     assert len(again.history) == 30
     path = tmp_path / "checkpoint.pt"
     state = torch.load(path, weights_only=False)
-    del state["settings"]["prior"]  # as it was before priors could be learned
+    del state["settings"]["prior"], state["settings"]["flatness"]  # which were no settings once
     torch.save(state, path)
     with pytest.raises(pb.TrainingError, match="prior='fixed'"):
         pb.fit(model, data, pb.MeanField(prior="learned"), epochs=30, resume=True, **options)

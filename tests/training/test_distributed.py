@@ -30,13 +30,13 @@ def both(folder):
     return lambda name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)]
 
 
-@pytest.mark.parametrize("name", ["mean", "accumulated", "lrt"])
+@pytest.mark.parametrize("name", ["mean", "accumulated", "flat", "lrt"])
 def test_two_processes_do_as_one(both, tmp_path, name):
     two = both(name)
     for a, b in zip(two[0]["parameters"], two[1]["parameters"], strict=True):
         assert torch.equal(a, b)
     if name != "lrt":  # noise switched off
-        one = two_processes.plain(tmp_path, 16, "mean")
+        one = two_processes.plain(tmp_path, 16, "mean", flatness=0.3 if name == "flat" else 0)
         for got, want in zip(two[0]["history"], one["history"], strict=True):
             for key in ("loss", "nll", "kl", "accuracy"):
                 assert got[key] == pytest.approx(want[key], rel=1e-9)

@@ -146,7 +146,7 @@ class Sharing(VariationalMethod):
         """Mean-field VI first, if it was asked for."""
         if self.pretrain_epochs == 0:
             return None
-        taken = {f.name: getattr(self, f.name) for f in fields(MeanField)}
+        taken = {f.name: getattr(self, f.name) for f in fields(VariationalMethod)}
         taken |= {"lr": self.pretrain_lr, "std_lr": self.pretrain_std_lr, "noise_lr": None}
         first = MeanField(**(taken | {"warmup": 0.5}))
         return first, self.pretrain_epochs, replace(self, pretrain_epochs=0)

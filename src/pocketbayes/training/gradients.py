@@ -34,7 +34,7 @@ def dense_gradients(
         if isinstance(q, Packed) and is_trainable(q)
     }
     with ExitStack() as stack:
-        stack.enter_context(_kept_buffers(objective.model))
+        stack.enter_context(kept_buffers(objective.model))
         stack.enter_context(drawing_by(objective.model, estimator))
         read = {name: stack.enter_context(q.recorded()) for name, q in packed.items()}
         loss, _ = objective(x, y, torch.zeros((), device=y.device))
@@ -71,7 +71,7 @@ def mean_sizes(objective: Objective, batches: Iterable[tuple[Inputs, Tensor]]) -
     }
     totals = {name: torch.zeros_like(mean) for name, mean in means.items()}
     number = 0
-    with _kept_buffers(objective.model):
+    with kept_buffers(objective.model):
         for x, y in batches:
             loss, _ = objective(x, y, torch.zeros((), device=y.device))
             with torch.autocast(y.device.type, enabled=False):
@@ -92,7 +92,8 @@ def _total(posterior: Packed, gradients: list[Tensor | None]) -> Tensor:
 
 
 @contextmanager
-def _kept_buffers(model: nn.Module) -> Iterator[None]:
+def kept_buffers(model: nn.Module) -> Iterator[None]:
+    """Whatever a pass inside does to buffers, afterwards they are as before."""
     kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield

@@ -23,6 +23,8 @@ from pocketbayes.training.doubt import (
 )
 from pocketbayes.training.priors import decay_std
 
+_ONCE = {"prior": "fixed", "flatness": 0.0}  # what went without saying before it was a setting
+
 
 @dataclass
 class RunState:
@@ -134,8 +136,7 @@ def load_state(
     """The checkpoint, if it is one of the same run."""
     state = load_checkpoint(directory, device)
     theirs = state["settings"]
-    if "prior" in fingerprint:
-        theirs = {"prior": "fixed"} | theirs  # before priors could be learned
+    theirs = {name: value for name, value in _ONCE.items() if name in fingerprint} | theirs
     for name in fingerprint.keys() | theirs.keys():
         if fingerprint.get(name) != theirs.get(name):
             raise TrainingError(

@@ -13,6 +13,7 @@ from pocketbayes.layers import BayesianModule, Inputs, named_posteriors
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import IVON, Method, agree_on_state, agreed
 from pocketbayes.posteriors import Gaussian, Point, is_split
+from pocketbayes.training.flatness import flatness_of
 
 STRATEGIES = ("ddp", "fsdp")
 
@@ -69,6 +70,11 @@ class Shards:
 def require_splittable(model: nn.Module, method: Method) -> None:
     """An error unless model and method go with parts of posteriors."""
     name = type(method).__name__
+    if flatness_of(method) > 0:
+        raise PocketBayesError(
+            f"{name}.flatness needs the length of whole gradients, of which a process here holds "
+            'a part: use strategy="ddp", or flatness=0'
+        )
     if type(method).after_step is not Method.after_step or isinstance(method, IVON):
         raise PocketBayesError(
             f'{name} looks at whole posteriors in its steps: use strategy="ddp"; '

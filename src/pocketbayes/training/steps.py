@@ -1,7 +1,7 @@
 """The steps of training, whoever hands out the batches: `fit`, or another library's loop."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -11,15 +11,16 @@ from pocketbayes.errors import warn
 from pocketbayes.layers import Inputs, explained_failure, num_dims, update_description
 from pocketbayes.likelihoods import Objective
 from pocketbayes.methods import StartContext, StepContext, never_broadcast
-from pocketbayes.posteriors import Posterior
+from pocketbayes.posteriors import Posterior, isolated_randomness
 from pocketbayes.training.batches import Batch, shares_of
 from pocketbayes.training.checking import fill_optimizers
 from pocketbayes.training.diagnosis import LossWatch
 from pocketbayes.training.doubt import follows_doubt, share_of_beta
 from pocketbayes.training.environment import compiled_loss
-from pocketbayes.training.gradients import dense_gradients, weighted_mean
+from pocketbayes.training.flatness import at_worst_means, flatness_of
+from pocketbayes.training.gradients import dense_gradients, kept_buffers, weighted_mean
 from pocketbayes.training.guarding import require_finite_losses, require_finite_parameters
-from pocketbayes.training.optimizers import make_optimizers, step_
+from pocketbayes.training.optimizers import kinds_of, make_optimizers, step_
 from pocketbayes.training.priors import EVERY, learns_prior, move_priors_
 from pocketbayes.training.run_state import RunState
 from pocketbayes.training.settings import Settings
@@ -54,8 +55,10 @@ class Steps:
                 "not compiled: this method changes the sizes of tensors as it goes, and each "
                 "change would be compiled anew",
             )
-        # A replayed graph would write over the gradients of the batches before.
-        self.replays_graphs = self.compile is True and one_gpu and settings.accumulate == 1
+        self.flatness = flatness_of(settings.method)
+        # A replayed graph would write over the gradients of the passes before.
+        one_pass = settings.accumulate == 1 and self.flatness == 0
+        self.replays_graphs = self.compile is True and one_gpu and one_pass
         self.score = self.objective.likelihood.score
         self.at = RunState.at_start(fabric.device, context.memory, model, settings.method)
         self.watch, self.targets = LossWatch(fabric.device), Targets(self.objective.likelihood)
@@ -87,13 +90,8 @@ class Steps:
         self.at.beta = method.kl_weight(progress) * share_of_beta(method, self.at.doubt)
         self.at.lr_scale = method.lr_share(progress)
         weight = torch.full((), self.at.beta / size, device=group[0][2].device)
-        last = group[-1][0]
-        for (number, x, y), share in zip(group, shares_of(group), strict=True):
-            if self.replays_graphs:
-                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-            with self._gradients_kept_apart(number < last):
-                loss, numbers = self._loss(x, y, weight)
-                self.fabric.backward(loss if share == 1 else share * loss)
+        parts = self._gradients_of(group, weight)
+        for (_, _, y), numbers in zip(group, parts, strict=True):
             self.at.add(numbers, len(y))
         step_(self.optimizers, self.at.lr_scale, self.at.beta / size, method.clip_norm)
         self.at.step += 1
@@ -102,7 +100,36 @@ class Steps:
             if follows_doubt(method):
                 self.at.add_labels(y)
         self._let_method_act(progress, group)
-        return numbers
+        return parts[-1]
+
+    def _gradients_of(self, group: Sequence[Batch], weight: Tensor) -> list[Tensor]:
+        """Gives parameters the gradients to follow; the numbers of each batch's own loss.
+
+        Of a sharpness-aware step both passes have the same draws, and norms see the first alone.
+        """
+        if self.flatness == 0:
+            return self._backward(group, weight)
+        with isolated_randomness(self.fabric.device):
+            parts = self._backward(group, weight)
+        with ExitStack() as stack:
+            means = kinds_of(self.trained).means
+            stack.enter_context(at_worst_means(means, self.flatness))
+            stack.enter_context(kept_buffers(self.model))
+            self.trained.zero_grad()
+            self._backward(group, weight)
+        return parts
+
+    def _backward(self, group: Sequence[Batch], weight: Tensor) -> list[Tensor]:
+        """Adds the gradients of these batches' mean loss."""
+        last, parts = group[-1][0], []
+        for (number, x, y), share in zip(group, shares_of(group), strict=True):
+            if self.replays_graphs:
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+            with self._gradients_kept_apart(number < last):
+                loss, numbers = self._loss(x, y, weight)
+                self.fabric.backward(loss if share == 1 else share * loss)
+            parts.append(numbers)
+        return parts
 
     def _gradients_kept_apart(self, whether: bool) -> AbstractContextManager[object]:
         """Inside, processes do not add up their gradients: they do so in a step's last batch.
