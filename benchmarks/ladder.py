@@ -32,6 +32,7 @@ from pocketbayes.data import CORRUPTIONS, MemoryLoader
 from pocketbayes.models import build_network
 
 _HEAD = 7_000  # bytes that a one-pass head may take
+_EXAMPLE = torch.zeros(1, 3, 32, 32)
 
 
 def main() -> None:
@@ -114,21 +115,21 @@ def fitted(
 
 
 def stored(model: torch.nn.Module, tolerance: float) -> tuple[torch.nn.Module, int]:
-    """What its file gives back, and the bytes."""
-    return as_stored(rounded(model, {}, tolerance), tolerance=tolerance)
+    """What its file gives back, and the bytes; with its network, for readers without torch."""
+    return as_stored(rounded(model, {}, tolerance), tolerance=tolerance, example=_EXAMPLE)
 
 
 def kept(a: argparse.Namespace, model: torch.nn.Module, tolerance: float, name: str) -> int:
     """Bytes of its file, which stays if there is a folder for it."""
-    if a.files is None:
-        return as_stored(model, tolerance=tolerance)[1]
-    a.files.mkdir(exist_ok=True, parents=True)
-    return as_stored(model, path=a.files / name, tolerance=tolerance)[1]
+    path = None
+    if a.files is not None:
+        a.files.mkdir(exist_ok=True, parents=True)
+        path = a.files / name
+    return as_stored(model, path=path, tolerance=tolerance, example=_EXAMPLE)[1]
 
 
 def cost(model: torch.nn.Module, sets: Sets) -> dict[str, int]:
-    example = torch.zeros(1, 3, 32, 32, device=sets.device)
-    return {"multiplications": multiplications(model, example).sparse}
+    return {"multiplications": multiplications(model, _EXAMPLE.to(sets.device)).sparse}
 
 
 def of(
