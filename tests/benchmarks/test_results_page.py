@@ -219,7 +219,7 @@ def test_methods_on_regressions_are_ranked_set_by_set(results):
     results(
         "side_by_side_uci",
         scored("a", "u", 1.0), scored("a", "u", 3.0, split=1), scored("b", "u", 1.5),
-        scored("a", "v", 1.0), scored("b", "v", 1.0),
+        scored("a", "v", 1.0), scored("b", "v", 1.0), scored("on some sets only", "u", 0.5),
     )  # fmt: skip
     assert themes.ranks("nll", "side_by_side_uci") == {
         ("u", "a"): 2,
@@ -227,7 +227,8 @@ def test_methods_on_regressions_are_ranked_set_by_set(results):
         ("v", "a"): 1.5,
         ("v", "b"): 1.5,
     }
-    table = Table("T", (themes.rank("nll"),), source=("side_by_side_uci",), by=("row",))
+    known = {"where": themes.is_ranked, "source": ("side_by_side_uci",), "by": ("row",)}
+    table = Table("T", (themes.rank("nll"),), **known)
     assert render.cells(table) == [["1.8"], ["1.2"]]
 
 
