@@ -11,7 +11,7 @@ from hostile_files import crafted, with_model
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.models.foreign import _fields_of
+from pocketbayes.models.foreign import _REACHING_OUT, _fields_of
 
 OPTIONS = {"num_classes": 5, "in_chans": 2}
 
@@ -298,6 +298,21 @@ def test_no_field_that_reaches_outside_may_be_set(transformers):
         config = getattr(transformers, kind)
         assert field in inspect.signature(config).parameters
         assert field not in _fields_of(config)
+
+
+def test_networks_with_encoder_and_decoder_come_back(transformers, path):
+    sizes = {f"{part}_{what}": n for part in ("encoder", "decoder")
+             for what, n in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 8))}  # fmt: skip
+    config = transformers.BartConfig(vocab_size=30, d_model=8, max_position_embeddings=16, **sizes)
+    model = pb.bayesianize_(transformers.BartForSequenceClassification(config))
+    assert pb.save(model, path, lossless=True).network == "transformers:BartForSequenceClassification"
+    again = pb.load(path, allow=("transformers",))
+    assert again.config.decoder_ffn_dim == 8
+    plain = dict(model.named_parameters())
+    assert all(torch.equal(p, plain[name]) for name, p in again.named_parameters())
+    assert {"drop_path_rate", "decoder_depths"} & _fields_of(transformers.SegformerConfig)
+    for field in ("text_encoder", "decoder", "encoder_config", "remote_code", "kernel_path"):
+        assert _REACHING_OUT.search(field)
 
 
 def test_configurations_inside_of_others_are_not_named(transformers, path):

@@ -165,7 +165,12 @@ _NOT_OF_CONFIGS = {
     "task_specific_params",
 }  # fmt: skip
 _FETCHING = re.compile(r"\bget_kernel\b|\bcpp_extension\b|\bload_\w*cuda_kernel")
-_REACHING_OUT = re.compile(r"backbone|pretrained|path|hub|repo|code|kernel|quanti|checkpoint|auto_")
+_REACHING_OUT = (
+    re.compile(  # but what is said of an encoder, a decoder or dropped paths stays inside
+        r"backbone|pretrained|(?<!drop_)path|hub|repo|code(?!r)|kernel|quanti|checkpoint|auto_"
+        r"|_config$|(?<!is_)(?<!encoder_)(?:en|de)coder$"
+    )
+)
 
 
 def _transformers_options(model: nn.Module) -> tuple[str, Options]:
