@@ -305,7 +305,8 @@ def test_networks_with_encoder_and_decoder_come_back(transformers, path):
              for what, n in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 8))}  # fmt: skip
     config = transformers.BartConfig(vocab_size=30, d_model=8, max_position_embeddings=16, **sizes)
     model = pb.bayesianize_(transformers.BartForSequenceClassification(config))
-    assert pb.save(model, path, lossless=True).network == "transformers:BartForSequenceClassification"
+    saved = pb.save(model, path, lossless=True)
+    assert saved.network == "transformers:BartForSequenceClassification"
     again = pb.load(path, allow=("transformers",))
     assert again.config.decoder_ffn_dim == 8
     plain = dict(model.named_parameters())
