@@ -31,23 +31,41 @@ def fitted(out, **options):
     )  # fmt: skip
 
 
-@pytest.fixture
-def largest():
-    """Sets the largest file that can be written; the system's own fault then is another one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
-
-
-def test_a_run_goes_on_without_checkpoints(tmp_path, largest):
+def run_without_checkpoints(folder):
+    """What is written meanwhile by this process must be small, so it is one of its own."""
     expected = fitted(None).model.state_dict()
-    largest(12_000)  # more than what is said meanwhile, which the test's runner writes to a file
+    bound_files(2000)
     with pytest.warns(UserWarning, match=r"cannot write .*checkpoint\.pt: File too large; there"):
-        found = fitted(tmp_path)
+        found = fitted(folder)
     assert all(torch.equal(v, found.model.state_dict()[k]) for k, v in expected.items())
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "history.jsonl"]
+
+
+def save_without_room(folder):
+    model = net()
+    bound_files(300)
+    with pytest.raises(pb.FormatError, match=r"cannot write .*m\.pocket: File too large"):
+        pb.save(model, f"{folder}/m.pocket")
+
+
+def bound_files(size):
+    """The largest file that can be written; the system's own fault then is another one."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def in_a_process(function, folder):
+    here, name = os.path.dirname(__file__), function.__name__
+    code = "import sys; sys.path[:0] = sys.argv[1:2]; import test_full_disk as t; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}t.{name}(sys.argv[2])", here, folder],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return sorted(os.listdir(folder))
+
+
+def test_a_run_goes_on_without_checkpoints(tmp_path):
+    assert in_a_process(run_without_checkpoints, tmp_path) == [".lock", "history.jsonl"]
 
 
 def test_a_checkpoint_is_tried_again_and_the_old_one_kept(tmp_path, monkeypatch):
@@ -72,12 +90,8 @@ def test_a_checkpoint_is_tried_again_and_the_old_one_kept(tmp_path, monkeypatch)
     assert fitted(tmp_path, resume=True).history[-1]["epoch"] == 3
 
 
-def test_the_file_of_a_model_is_an_error_of_ours(tmp_path, largest):
-    model = net()
-    largest(300)
-    with pytest.raises(pb.FormatError, match=r"cannot write .*m\.pocket: File too large"):
-        pb.save(model, tmp_path / "m.pocket")
-    assert list(tmp_path.iterdir()) == []
+def test_the_file_of_a_model_is_an_error_of_ours(tmp_path):
+    assert in_a_process(save_without_room, tmp_path) == []
 
 
 SMALL = """
