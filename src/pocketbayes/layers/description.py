@@ -224,10 +224,10 @@ def without_descriptions() -> Iterator[None]:
 
 
 def _write(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
-    if _LEFT_OUT.get():
-        return
     for name in _OF_HEAD if has_stale_head(module) else ():
         state.pop(prefix + name, None)
+    if _LEFT_OUT.get():
+        return
     text = description_to_store(module).to_json().encode()
     state[prefix + _KEY] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
