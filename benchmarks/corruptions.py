@@ -10,18 +10,18 @@ are there already, of the same file and with the same settings, are not measured
 import argparse
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import in_batches
+from cifar import Sets, in_batches
 from record import append_result
 from run import rows_of
 
 import pocketbayes as pb
-from pocketbayes.data import CORRUPTIONS, ImageSet, corrupted, open_dataset
+from pocketbayes.data import CORRUPTIONS, ImageSet, MemoryLoader, corrupted, open_dataset
 from pocketbayes.layers.description import describe
 
 TABLE = "corruptions"
@@ -86,6 +86,33 @@ def known_rows() -> set[tuple[Any, ...]]:
 
 def made_worse(test: ImageSet, name: str, severity: int, seed: int) -> ImageSet:
     return replace(test, images=corrupted(test.images, name, severity, seed))
+
+
+def also_made_worse(
+    model: torch.nn.Module,
+    sets: Sets,
+    samples: int,
+    estimator: str | None = None,
+    names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The record on what is measured on, and means over it made worse at severities 2 and 5."""
+    half = torch.autocast(sets.device, torch.bfloat16, enabled=sets.device == "cuda")
+
+    def record(loader: MemoryLoader, outside: MemoryLoader | None) -> pb.Record:
+        generator = torch.Generator().manual_seed(0)
+        with half:
+            return pb.evaluate(model, loader, samples, outside, generator, estimator)
+
+    found = record(sets.test, sets.outside).to_dict()
+    images = sets.test.dataset
+    records = [
+        record(in_batches(made_worse(images, name, severity, 0)), None)
+        for name in names
+        for severity in (2, 5)
+    ]
+    for field in ("accuracy", "nll", "ece") if records else ():
+        found[f"corrupted_{field}"] = sum(getattr(r, field) for r in records) / len(records)
+    return found
 
 
 def measured(model: torch.nn.Module, images: ImageSet, samples: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from cifar import Sets, open_sets, parser, settings
-from corruptions import made_worse
+from corruptions import also_made_worse
 from distillation import SOME
 from record import append_result
 
@@ -136,24 +136,8 @@ def of(
     a: argparse.Namespace, model: torch.nn.Module, tested: Sets, estimator: str | None
 ) -> dict[str, Any]:
     """The record on the test images, and means over corrupted ones of a stored file."""
-    half = torch.autocast(tested.device, torch.bfloat16, enabled=tested.device == "cuda")
-
-    def record(loader: MemoryLoader, outside: MemoryLoader | None) -> pb.Record:
-        generator = torch.Generator().manual_seed(0)
-        with half:
-            return pb.evaluate(model, loader, a.samples, outside, generator, estimator)
-
-    found = {"measured_on": "test"} | record(tested.test, tested.outside).to_dict()
-    if estimator is None:
-        return found
-    images, worse = tested.test.dataset, list[pb.Record]()
-    for name in a.names:
-        for severity in (2, 5):
-            corrupted = made_worse(images, name, severity, 0)
-            worse.append(record(MemoryLoader(corrupted, tested.test.batch_size), None))
-    for field in ("accuracy", "nll", "ece") if worse else ():
-        found[f"corrupted_{field}"] = sum(getattr(r, field) for r in worse) / len(worse)
-    return found
+    names = a.names if estimator else ()
+    return {"measured_on": "test"} | also_made_worse(model, tested, a.samples, estimator, names)
 
 
 if __name__ == "__main__":

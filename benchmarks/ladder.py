@@ -6,8 +6,8 @@
 Each seed trains the dense network by draws of weights. It is the teacher of all that follow: for
 each step of the recipe the network is pruned by signal-to-noise ratio and trained on. Where a step
 has target bytes, its file has the smallest of the recipe's tolerances that fits, a one-pass head
-included. Nothing is chosen here: recipes were chosen with `--validation`, which trains on
-45,000 images, measures on the other 5,000 and writes no head. The test set is read once.
+included. Nothing is chosen here: choose recipes with `--validation`, which trains on 45,000 images,
+measures on the other 5,000 and teaches no head. Else the test set is read, once for each file.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import yaml
 from cifar import Sets, open_sets, parser
-from corruptions import made_worse
+from corruptions import also_made_worse
 from distillation import SOME
 from record import append_result
 
@@ -60,7 +60,12 @@ def rows(
     parent = fitted(a, recipe, step, dense(a, sets, seed, step["width"]), loader, seed)
     spent = {"train_seconds": time.perf_counter() - begin}
     size = kept(a, parent, 0.01, f"dense-{seed}.pocket")
-    yield {"row": "dense", "file_bytes": size} | spent | cost(parent, sets) | of(a, parent, sets)
+    yield (
+        {"row": "dense", "file_bytes": size}
+        | spent
+        | cost(parent, sets)
+        | also_made_worse(parent, sets, a.samples)
+    )
     taught, model = pb.with_teacher(loader, parent, compile=not a.no_compile), parent
     for step in recipe["steps"]:
         model = pb.prune_(copy.deepcopy(model), step["density"], by="snr")
@@ -71,7 +76,7 @@ def rows(
             for tolerance in recipe["tolerances"]:
                 small, size = stored(model, tolerance)
                 known |= {"row": "file", "tolerance": tolerance, "file_bytes": size}
-                yield known | of(a, small.to(sets.device), sets)
+                yield known | also_made_worse(small.to(sets.device), sets, a.samples)
         elif "target_bytes" in step:
             yield from files(a, recipe, step, model, loader, sets, seed, known)
 
@@ -93,7 +98,7 @@ def files(
     known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "file_bytes": size}
     known |= {"distill_seconds": time.perf_counter() - begin}
     for estimator in ("weight", "one_pass"):
-        yield known | of(a, small, sets, estimator, a.names)
+        yield known | also_made_worse(small, sets, a.samples, estimator, a.names)
 
 
 def dense(a: argparse.Namespace, sets: Sets, seed: int, width: float) -> torch.nn.Module:
@@ -130,29 +135,6 @@ def kept(a: argparse.Namespace, model: torch.nn.Module, tolerance: float, name: 
 
 def cost(model: torch.nn.Module, sets: Sets) -> dict[str, int]:
     return {"multiplications": multiplications(model, _EXAMPLE.to(sets.device)).sparse}
-
-
-def of(
-    a: argparse.Namespace, model: torch.nn.Module, sets: Sets, estimator: str | None = None,
-    worse: list[str] | tuple[str, ...] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """The record on what is measured on, and means over corrupted images."""
-    half = torch.autocast(sets.device, torch.bfloat16, enabled=sets.device == "cuda")
-
-    def record(loader: MemoryLoader, outside: MemoryLoader | None) -> pb.Record:
-        generator = torch.Generator().manual_seed(0)
-        with half:
-            return pb.evaluate(model, loader, a.samples, outside, generator, estimator)
-
-    found = record(sets.test, sets.outside).to_dict()
-    images, records = sets.test.dataset, list[pb.Record]()
-    for name in worse:
-        for severity in (2, 5):
-            corrupted = made_worse(images, name, severity, 0)
-            records.append(record(MemoryLoader(corrupted, sets.test.batch_size), None))
-    for field in ("accuracy", "nll", "ece") if records else ():
-        found[f"corrupted_{field}"] = sum(getattr(r, field) for r in records) / len(records)
-    return found
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def test_every_headline_row_has_its_seeds_and_scores():
     for line in (*headline.RESNET_18, *headline.RESNET_20):
         found = render.rows_of(line)
         seeds = sorted(row["seed"] for row in found)
-        if line.source == "ladder":  # of seeds that chose nothing
+        if line.source == "ladder":
             assert set(seeds) <= {100, 101, 102}, line.words
             assert not any(row["validation"] for row in found)
         else:

@@ -1,6 +1,7 @@
 """Targets that are probabilities of classes, and loaders that take them from a teacher."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -61,7 +62,9 @@ def test_a_compiled_teacher_says_the_same(teacher):
         found = []
         for wanted in (False, "eager"):
             torch.manual_seed(1)
-            found.append([said for _, said in pb.with_teacher(batches, model, 1.0, wanted)])
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", "nothing is compiled")
+                found.append([said for _, said in pb.with_teacher(batches, model, 1.0, wanted)])
         for plain, compiled in zip(*found, strict=True):
             torch.testing.assert_close(plain, compiled)
 

@@ -44,9 +44,8 @@ _NATS: dict[str, Callable[[Doubles], Doubles]] = {
 }
 _PLACES = ("index", "outlier", "blend")
 _POINTS = ("point", "sparse_point")
-_MOST_IN_STATE = (
-    1 << 9
-)  # of a step: numbers that were float16 in a file are multiples of finer ones
+# Of a step: numbers that were float16 in a file are multiples of finer ones.
+_MOST_IN_STATE = 1 << 9
 WITH_STEP = ("steps", "relative")
 _SLOW = {"planes": 0.45, "half planes": 0.45, "integers": 0.1}  # of the raw bytes is good enough
 

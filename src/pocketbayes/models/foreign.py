@@ -165,11 +165,10 @@ _NOT_OF_CONFIGS = {
     "task_specific_params",
 }  # fmt: skip
 _FETCHING = re.compile(r"\bget_kernel\b|\bcpp_extension\b|\bload_\w*cuda_kernel")
-_REACHING_OUT = (
-    re.compile(  # but what is said of an encoder, a decoder or dropped paths stays inside
-        r"backbone|pretrained|(?<!drop_)path|hub|repo|code(?!r)|kernel|quanti|checkpoint|auto_"
-        r"|_config$|(?<!is_)(?<!encoder_)(?:en|de)coder$"
-    )
+# Sizes of encoders and decoders and shares of dropped paths do not; a whole encoder may be a name.
+_REACHING_OUT = re.compile(
+    r"backbone|pretrained|(?<!drop_)path|hub|repo|code(?!r)|kernel|quanti|checkpoint|auto_"
+    r"|_config$|(?<!is_)(?<!encoder_)(?:en|de)coder$"
 )
 
 
