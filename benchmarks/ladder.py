@@ -6,7 +6,7 @@
 Each seed trains the dense network by draws of weights. It is the teacher of all that follow: for
 each step of the recipe the network is pruned by signal-to-noise ratio and trained on. Where a step
 has target bytes, its file has the smallest of the recipe's tolerances that fits, a one-pass head
-included. With `--files`, networks that are in the folder are read, not trained again. Nothing is
+included. With `--files`, networks and files that are in the folder are not made again. Nothing is
 chosen here: choose recipes with `--validation`, which trains on 45,000 images,
 measures on the other 5,000 and teaches no head. Else the test set is read, once for each file.
 """
@@ -69,10 +69,16 @@ def rows(
         yield known | also_made_worse(parent, sets, a.samples)
     taught, model = pb.with_teacher(loader, parent, compile=not a.no_compile), parent
     for step in recipe["steps"]:
-        model, seconds, _ = known_or(
-            a, sets, f"{step['density']}-{seed}", 0.0,
-            partial(pruned, a, recipe, step, model, taught, seed),
-        )  # fmt: skip
+        name = f"{step['density']}-{seed}"
+        if any(
+            has(a, f"{s['density']}-{seed}")
+            for s in recipe["steps"]
+            if s["density"] < step["density"]
+        ):
+            spent += seconds_of(a, name)
+            continue
+        train = partial(pruned, a, recipe, step, model, taught, seed)
+        model, seconds, _ = known_or(a, sets, name, 0.0, train)
         spent += seconds
         known = {"density": step["density"], "train_seconds": spent} | cost(model, sets)
         if a.validation:
@@ -80,8 +86,17 @@ def rows(
                 small, size = stored(model, tolerance)
                 known |= {"row": "file", "tolerance": tolerance, "file_bytes": size}
                 yield known | also_made_worse(small.to(sets.device), sets, a.samples)
-        elif "target_bytes" in step:
+        elif "target_bytes" in step and not has(a, f"{step['target_bytes']}-{seed}"):
             yield from files(a, recipe, step, model, loader, sets, seed, known)
+
+
+def has(a: argparse.Namespace, name: str) -> bool:
+    """Whether its file is in the folder."""
+    return bool(a.files) and (a.files / f"{name}.pocket").exists()
+
+
+def seconds_of(a: argparse.Namespace, name: str) -> float:
+    return json.loads((a.files / f"{name}.json").read_text(encoding="utf-8"))["seconds"]
 
 
 def known_or(
@@ -90,16 +105,16 @@ def known_or(
 ) -> tuple[torch.nn.Module, float, int]:  # fmt: skip
     """The network, the seconds of its training, and bytes; 0: read from the folder of files."""
     path = a.files / f"{name}.pocket" if a.files else None
-    if path and path.exists():
+    if path and has(a, name):
         model = pb.load(path).to(sets.device, memory_format=torch.channels_last)
-        return model, json.loads(path.with_suffix(".json").read_text())["seconds"], 0
+        return model, seconds_of(a, name), 0
     begin = time.perf_counter()
     model = train()
     seconds = time.perf_counter() - begin
     exactly = {"tolerance": tolerance} if tolerance else {"lossless": True}
-    size = as_stored(model, path=path, example=_EXAMPLE, **exactly)[1]
+    size = as_stored(model, path=path, **exactly)[1]
     if path:
-        path.with_suffix(".json").write_text(json.dumps({"seconds": seconds}))
+        path.with_suffix(".json").write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
     return model, seconds, size
 
 
@@ -117,7 +132,9 @@ def files(
     begin = time.perf_counter()
     small = pb.distill_(small, loader, seed=seed)
     path = a.files / f"{target}-{seed}.pocket" if a.files else None
-    size = as_stored(small, path=path, tolerance=tolerance, example=_EXAMPLE)[1]
+    size = as_stored(copy.deepcopy(small).cpu(), path=path, tolerance=tolerance, example=_EXAMPLE)[
+        1
+    ]
     known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "file_bytes": size}
     known |= {"distill_seconds": time.perf_counter() - begin}
     for estimator in ("weight", "one_pass"):
@@ -156,7 +173,7 @@ def fitted(
 
 def stored(model: torch.nn.Module, tolerance: float) -> tuple[torch.nn.Module, int]:
     """What its file gives back, and the bytes; with its network, for readers without torch."""
-    return as_stored(rounded(model, {}, tolerance), tolerance=tolerance, example=_EXAMPLE)
+    return as_stored(rounded(model, {}, tolerance).cpu(), tolerance=tolerance, example=_EXAMPLE)
 
 
 def cost(model: torch.nn.Module, sets: Sets) -> dict[str, int]:
