@@ -1076,7 +1076,7 @@ SMALL = Page(
     "accuracy against bytes and multiplications, what coarse storage costs",
     "A dense network is pruned step by step, learning from what it was, and stored as finely as "
     "fits, by a recipe that was fixed before the test set was read (`recipes/resnet18-small.yaml`; "
-    "two dense networks, one of each file). For comparison, one of half the width that "
+    "two seeds). For comparison, one of half the width that "
     "learns from one of full width; of its files that fit, the images held back choose (one seed), "
     "as they do between the files of a plain and of a Bayesian network, each with the library's "
     "defaults and 12 epochs. "
