@@ -85,7 +85,7 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
     x = next(iter(MemoryLoader(sets.test.dataset, a.timed_images)))[0]
     for predictive in made.predictives:
         spent = own_prediction_seconds(stored, x, a.samples, predictive)
-        found = measure(a, stored, sets, predictive)
+        found = measure(a, stored, sets, predictive, by_block=True)
         append_result(table, **known, predict_seconds=spent, **found)
 
 
