@@ -13,6 +13,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import by_recipe  # noqa: E402
+import plans  # noqa: E402
 from pages import headline  # noqa: E402
 
 from pocketbayes import cli  # noqa: E402
@@ -22,7 +23,7 @@ from pocketbayes.methods import METHODS  # noqa: E402
 
 FOLDER = BENCHMARKS / "recipes" / "resnet18-cifar10"
 RECIPES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-TINY = {"epochs": 1, "batch_size": 6, "width": 0.0625, "compile": False, "num_samples": 2}
+TINY = {"epochs": 1, "batch_size": 7, "width": 0.02, "compile": False, "num_samples": 2}
 
 
 def plan_of(name, *words):
@@ -53,6 +54,16 @@ def test_rates_are_those_of_the_headline_and_members_of_ensembles_are_the_plain_
         )  # fmt: skip
     assert plan_of("deep-ensemble").method.member() == plain
     assert plan_of("deep-ensemble").options.epochs == plan_of("deterministic").options.epochs
+
+
+def test_every_recipe_is_planned_once_for_each_fresh_seed():
+    named = [
+        (Path(word).stem, job.seed)
+        for job in plans.TABLES["recipes"].jobs
+        for word in job.words
+        if word.endswith(".yaml")
+    ]
+    assert sorted(named) == [(name, seed) for name in RECIPES for seed in (100, 101, 102)]
 
 
 def test_settings_are_chosen_on_a_tenth_held_back_and_never_into_the_same_run():
