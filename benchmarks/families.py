@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from rank_one import RANDOM
 from stored import Fit, sharing_to_fit
 from timing import wait
 from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.methods import Method
+from pocketbayes.models import build_network
 
 INT8_STD_BITS = 4
+RANK_ONE = {"prior_std": 0.1, "std_init": 0.05}  # of its scales; the first is the paper's
 
 
 class Made(NamedTuple):
@@ -116,6 +119,18 @@ def ivon(bench: Bench) -> Iterator[Made]:
     yield Made("IVON", *bench.trained(bench.network(), method, a.epochs), ("lrt",))
 
 
+def rank_one(bench: Bench) -> Iterator[Made]:
+    """Mean-field VI over two vectors for each layer, whose matrix is a point."""
+    torch.manual_seed(bench.seed)
+    known: dict[str, Any] = bench.build().pocketbayes_network  # type: ignore[assignment]
+    torch.manual_seed(bench.seed)
+    net = build_network("rank-one", base=known["name"], options=known["options"])
+    net = net.to(bench.device, memory_format=torch.channels_last)
+    net = pb.bayesianize_(net, estimator="weight", include=RANDOM, **RANK_ONE)
+    method = pb.MeanField(**bench.stds(bench.a.beta), prior="fixed")
+    yield Made("Rank-1 BNN", *bench.trained(net, method, bench.a.epochs), ("weight",))
+
+
 def deep_ensemble(bench: Bench) -> Iterator[Made]:
     method = pb.DeepEnsemble(members=bench.a.members, **bench.rates())
     row = f"ensemble of {bench.a.members}"
@@ -190,7 +205,7 @@ FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {
     "deterministic": deterministic, "mc-dropout": mc_dropout, "deep-ensemble": deep_ensemble,
     "bayes-by-backprop": bayes_by_backprop, "mean-field": mean_field, "rigl": rigl,
     "subspace": subspace, "spike-slab": spike_slab, "chain": chain, "swag": swag,
-    "ivon": ivon,
+    "ivon": ivon, "rank-one": rank_one,
 }  # fmt: skip
 
 
