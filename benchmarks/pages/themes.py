@@ -8,6 +8,7 @@ from collections.abc import Callable
 from families import FAMILIES
 from uci_sets import UCI_SETS
 
+from pages.differences import ALIKE, by_recipe, differences
 from pages.headline import BYTES, HEADS, RESNET_18, RESNET_20
 from pages.published import published_table
 from pages.render import (
@@ -91,6 +92,8 @@ METHODS = Page(
         compared("resnet20", "mnist", 8),
         compared("lenet5", "mnist", 30),
         compared("lenet5", "fashion-mnist", 30),
+        *differences("side_by_side", (*ALIKE, "settings.epochs")),
+        *by_recipe(),
     ),
 )
 
