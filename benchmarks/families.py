@@ -7,26 +7,29 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from rank_one import RANDOM
+from rank_one import RANDOM, scaled_
 from stored import Fit, sharing_to_fit
 from timing import wait
 from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.methods import Method
-from pocketbayes.models import build_network
 
 INT8_STD_BITS = 4
 RANK_ONE = {"prior_std": 0.1, "std_init": 0.05}  # of its scales; the first is the paper's
 
 
 class Made(NamedTuple):
-    """A model, what it is called, and the seconds of training behind it."""
+    """A model, what it is called, and the seconds of training behind it.
+
+    `net` makes the plain network, if a file cannot name it.
+    """
 
     row: str
     model: nn.Module
     seconds: float
     predictives: tuple[str | None, ...] = (None,)
+    net: Callable[[], nn.Module] | None = None
 
 
 class Bench(NamedTuple):
@@ -121,14 +124,15 @@ def ivon(bench: Bench) -> Iterator[Made]:
 
 def rank_one(bench: Bench) -> Iterator[Made]:
     """Mean-field VI over two vectors for each layer, whose matrix is a point."""
-    torch.manual_seed(bench.seed)
-    known: dict[str, Any] = bench.build().pocketbayes_network  # type: ignore[assignment]
-    torch.manual_seed(bench.seed)
-    net = build_network("rank-one", base=known["name"], options=known["options"])
-    net = net.to(bench.device, memory_format=torch.channels_last)
-    net = pb.bayesianize_(net, estimator="weight", include=RANDOM, **RANK_ONE)
+
+    def net() -> nn.Module:
+        torch.manual_seed(bench.seed)
+        return scaled_(bench.build())
+
+    model = pb.bayesianize_(net(), estimator="weight", include=RANDOM, **RANK_ONE)
     method = pb.MeanField(**bench.stds(bench.a.beta), prior="fixed")
-    yield Made("Rank-1 BNN", *bench.trained(net, method, bench.a.epochs), ("weight",))
+    made = bench.trained(model, method, bench.a.epochs)
+    yield Made("Rank-1 BNN", *made, ("weight",), net)
 
 
 def deep_ensemble(bench: Bench) -> Iterator[Made]:

@@ -142,7 +142,8 @@ TRAINED = Page(
 
 def is_own(row: Row) -> bool:
     """Whether a network predicts as it was trained."""
-    by_weights = row["family"] in ("subspace", "bayes-by-backprop", "chain", "swag")
+    trained = ("subspace", "bayes-by-backprop", "chain", "swag", "rank-one")
+    by_weights = row["family"] in trained
     return row["estimator"] in ("none", "weight" if by_weights else "lrt")
 
 

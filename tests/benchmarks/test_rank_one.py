@@ -19,9 +19,13 @@ PRIOR, STD = 0.1, 0.3
 IMAGE = {"input_shape": (1, 12, 12), "num_outputs": 3}
 
 
-def made(base, **options):
+def plain(base, **options):
     torch.manual_seed(0)
-    net = build_network("rank-one", base=base, options=options)
+    return rank_one.scaled_(build_network(base, **options))
+
+
+def made(base, **options):
+    net = plain(base, **options)
     known = {"prior_std": PRIOR, "std_init": STD, "include": rank_one.RANDOM}
     return pb.bayesianize_(net, estimator="weight", **known)
 
@@ -69,10 +73,11 @@ def test_only_its_vectors_are_random_and_their_kl_is_that_of_scales_around_1():
     torch.testing.assert_close(pb.kl(model), expected)
 
 
-def test_a_file_names_it_and_brings_it_back(tmp_path):
+def test_a_file_brings_it_back(tmp_path):
     model = pb.fit(made("lenet5", **IMAGE), [], pb.MeanField(beta=1.0), epochs=0, progress=False)
     pb.save(model.model, tmp_path / "a.pocket")
-    again, x = pb.load(tmp_path / "a.pocket"), torch.randn(4, *IMAGE["input_shape"])
+    again = pb.load(tmp_path / "a.pocket", plain("lenet5", **IMAGE))
+    x = torch.randn(4, *IMAGE["input_shape"])
     first, second = (
         pb.predict(m, x, 20, generator=torch.Generator().manual_seed(0)).probs
         for m in (model.model, again)
