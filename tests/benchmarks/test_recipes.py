@@ -141,3 +141,17 @@ def test_a_run_that_was_begun_by_another_recipe_is_refused(root, recipes, tmp_pa
     changed.write_text(recipe.read_text().replace("lr: 0.4", "lr: 0.3"))
     with pytest.raises(UsageError, match=r"--lr 0\.3 is not what"):
         by_recipe.planned(changed, a, 0)
+
+
+def test_for_choosing_settings_the_test_set_is_not_opened(root, recipes, tmp_path, monkeypatch):
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    train = tmp_path / "train"
+    train.mkdir()
+    (train / "cifar10_train.npz").symlink_to(root / "cifar10_train.npz")  # and nothing else
+    words = ["--recipe", recipes / "deterministic.yaml", "--root", train, "--runs", tmp_path]
+    words = ["by_recipe.py", *map(str, words), "--validation"]
+    monkeypatch.setattr(sys, "argv", words)
+    by_recipe.main()
+    (row,) = [json.loads(s) for s in (tmp_path / "recipes_search.jsonl").read_text().splitlines()]
+    assert (row["measured_on"], row["num_examples"]) == ("validation", 6)
+    assert "num_ood" not in row
