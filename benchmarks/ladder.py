@@ -6,14 +6,17 @@
 Each seed trains the dense network by draws of weights. It is the teacher of all that follow: for
 each step of the recipe the network is pruned by signal-to-noise ratio and trained on. Where a step
 has target bytes, its file has the smallest of the recipe's tolerances that fits, a one-pass head
-included. Nothing is chosen here: choose recipes with `--validation`, which trains on 45,000 images,
+included. With `--files`, networks and files that are in the folder are not made again. Nothing is
+chosen here: choose recipes with `--validation`, which trains on 45,000 images,
 measures on the other 5,000 and teaches no head. Else the test set is read, once for each file.
 """
 
 import argparse
 import copy
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ from pocketbayes.compression.rounding import rounded
 from pocketbayes.data import CORRUPTIONS, MemoryLoader
 from pocketbayes.models import build_network
 
-_HEAD = 7_000  # bytes that a one-pass head may take
+_HEAD = 5_000, 0.02  # bytes that a one-pass head takes at most, or the share of the file
 _EXAMPLE = torch.zeros(1, 3, 32, 32)
 
 
@@ -44,41 +47,75 @@ def main() -> None:
     a = made.parse_args()
     recipe = yaml.safe_load(a.recipe.read_text(encoding="utf-8"))
     a.cutout = bool(recipe.get("cutout"))
+    if a.files:
+        a.files.mkdir(exist_ok=True, parents=True)
     sets = open_sets(a)
     for seed in a.seeds:
         for facts in rows(a, recipe, sets, seed):
             known = {"recipe": a.recipe.stem, "settings": recipe, "seed": seed}
-            known |= {"model": a.model, "data": a.data, "validation": a.validation}
+            known |= {"model": recipe["model"], "data": a.data, "validation": a.validation}
             append_result("ladder_search" if a.validation else "ladder", **known, **facts)
 
 
 def rows(
     a: argparse.Namespace, recipe: dict[str, Any], sets: Sets, seed: int
 ) -> Iterator[dict[str, Any]]:
-    begin, step = time.perf_counter(), recipe["parent"]
     loader = MemoryLoader(sets.train, recipe["batch"], shuffle=True, augment=True)
-    parent = fitted(a, recipe, step, dense(a, sets, seed, step["width"]), loader, seed)
-    spent = {"train_seconds": time.perf_counter() - begin}
-    size = kept(a, parent, 0.01, f"dense-{seed}.pocket")
-    yield (
-        {"row": "dense", "file_bytes": size}
-        | spent
-        | cost(parent, sets)
-        | also_made_worse(parent, sets, a.samples)
+    parent, spent, size = known_or(
+        a, sets, f"dense-{seed}", 0.01, partial(dense, a, recipe, sets, loader, seed)
     )
+    if size:
+        known = {"row": "dense", "file_bytes": size, "train_seconds": spent} | cost(parent, sets)
+        yield known | also_made_worse(parent, sets, a.samples)
     taught, model = pb.with_teacher(loader, parent, compile=not a.no_compile), parent
     for step in recipe["steps"]:
-        model = pb.prune_(copy.deepcopy(model), step["density"], by="snr")
-        model = fitted(a, recipe, step, model, taught, seed, warmup=0.0)
-        spent = {"train_seconds": time.perf_counter() - begin}
-        known = {"density": step["density"]} | cost(model, sets) | spent
+        name = f"{step['density']}-{seed}"
+        if any(
+            has(a, f"{s['density']}-{seed}")
+            for s in recipe["steps"]
+            if s["density"] < step["density"]
+        ):
+            spent += seconds_of(a, name)
+            continue
+        train = partial(pruned, a, recipe, step, model, taught, seed)
+        model, seconds, _ = known_or(a, sets, name, 0.0, train)
+        spent += seconds
+        known = {"density": step["density"], "train_seconds": spent} | cost(model, sets)
         if a.validation:
             for tolerance in recipe["tolerances"]:
                 small, size = stored(model, tolerance)
                 known |= {"row": "file", "tolerance": tolerance, "file_bytes": size}
                 yield known | also_made_worse(small.to(sets.device), sets, a.samples)
-        elif "target_bytes" in step:
+        elif "target_bytes" in step and not has(a, f"{step['target_bytes']}-{seed}"):
             yield from files(a, recipe, step, model, loader, sets, seed, known)
+
+
+def has(a: argparse.Namespace, name: str) -> bool:
+    """Whether its file is in the folder."""
+    return bool(a.files) and (a.files / f"{name}.pocket").exists()
+
+
+def seconds_of(a: argparse.Namespace, name: str) -> float:
+    return json.loads((a.files / f"{name}.json").read_text(encoding="utf-8"))["seconds"]
+
+
+def known_or(
+    a: argparse.Namespace, sets: Sets, name: str, tolerance: float,
+    train: Callable[[], torch.nn.Module],
+) -> tuple[torch.nn.Module, float, int]:  # fmt: skip
+    """The network, the seconds of its training, and bytes; 0: read from the folder of files."""
+    path = a.files / f"{name}.pocket" if a.files else None
+    if path and has(a, name):
+        model = pb.load(path).to(sets.device, memory_format=torch.channels_last)
+        return model, seconds_of(a, name), 0
+    begin = time.perf_counter()
+    model = train()
+    seconds = time.perf_counter() - begin
+    exactly = {"tolerance": tolerance} if tolerance else {"lossless": True}
+    size = as_stored(model, path=path, **exactly)[1]
+    if path:
+        path.with_suffix(".json").write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+    return model, seconds, size
 
 
 def files(
@@ -89,23 +126,38 @@ def files(
     target = step["target_bytes"]
     for tolerance in recipe["tolerances"]:
         small, size = stored(model, tolerance)
-        if size + _HEAD <= target:
+        if size + max(_HEAD[0], _HEAD[1] * target) <= target:
             break
     small = small.to(sets.device, memory_format=torch.channels_last)
     begin = time.perf_counter()
     small = pb.distill_(small, loader, seed=seed)
-    size = kept(a, small, tolerance, f"{target}-{seed}.pocket")
+    path = a.files / f"{target}-{seed}.pocket" if a.files else None
+    size = as_stored(copy.deepcopy(small).cpu(), path=path, tolerance=tolerance, example=_EXAMPLE)[
+        1
+    ]
     known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "file_bytes": size}
     known |= {"distill_seconds": time.perf_counter() - begin}
     for estimator in ("weight", "one_pass"):
         yield known | also_made_worse(small, sets, a.samples, estimator, a.names)
 
 
-def dense(a: argparse.Namespace, sets: Sets, seed: int, width: float) -> torch.nn.Module:
+def dense(
+    a: argparse.Namespace, recipe: dict[str, Any], sets: Sets, loader: MemoryLoader, seed: int
+) -> torch.nn.Module:
     torch.manual_seed(seed)
-    net = build_network(a.model, input_shape=sets.train.preprocess["shape"], width=width)
+    step, shape = recipe["parent"], sets.train.preprocess["shape"]
+    net = build_network(recipe["model"], input_shape=shape, width=step["width"])
     net = net.to(sets.device, memory_format=torch.channels_last)
-    return pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator="weight")
+    net = pb.bayesianize_(net, prior_std=a.prior_std, std_init=a.std_init, estimator="weight")
+    return fitted(a, recipe, step, net, loader, seed)
+
+
+def pruned(
+    a: argparse.Namespace, recipe: dict[str, Any], step: dict[str, Any], model: torch.nn.Module,
+    taught: Any, seed: int,
+) -> torch.nn.Module:  # fmt: skip
+    model = pb.prune_(copy.deepcopy(model), step["density"], by="snr")
+    return fitted(a, recipe, step, model, taught, seed, warmup=0.0)
 
 
 def fitted(
@@ -121,16 +173,7 @@ def fitted(
 
 def stored(model: torch.nn.Module, tolerance: float) -> tuple[torch.nn.Module, int]:
     """What its file gives back, and the bytes; with its network, for readers without torch."""
-    return as_stored(rounded(model, {}, tolerance), tolerance=tolerance, example=_EXAMPLE)
-
-
-def kept(a: argparse.Namespace, model: torch.nn.Module, tolerance: float, name: str) -> int:
-    """Bytes of its file, which stays if there is a folder for it."""
-    path = None
-    if a.files is not None:
-        a.files.mkdir(exist_ok=True, parents=True)
-        path = a.files / name
-    return as_stored(model, path=path, tolerance=tolerance, example=_EXAMPLE)[1]
+    return as_stored(rounded(model, {}, tolerance).cpu(), tolerance=tolerance, example=_EXAMPLE)
 
 
 def cost(model: torch.nn.Module, sets: Sets) -> dict[str, int]:

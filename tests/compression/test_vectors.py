@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import pocketbayes as pb
-from pocketbayes.compression.vectors import round_vectors_
+from pocketbayes.compression.vectors import _move_moments_, round_vectors_
 
 
 def convolutions(channels=256):
@@ -30,18 +30,80 @@ def normed(norm, x):
 
 
 @pytest.mark.parametrize("tolerance", [1.0, 0.3, 0.1, 0.01])
-def test_no_channel_moves_by_more_than_a_share(tolerance):
-    """y = w z + b is off by at most d |z w| from the variance and d rms(w) (1 + |z| / 2)."""
+@pytest.mark.parametrize("affine", [True, False])
+def test_no_channel_moves_by_more_than_a_share(tolerance, affine):
+    """y = w z + b is off by at most d rms(w) (1/2 + |z'| / 2), as only w and b are rounded,
+    z' = (x - m') / s' with |m' - m| <= s' / 2 and s / s' <= 2**.5; without them, z by d (|z| + 1).
+    """
     net = convolutions()
-    norm, share = net[1], tolerance**0.5 / 16
-    x = torch.randn(100, 256, 5, 5, generator=torch.Generator().manual_seed(1))
+    norm, share = net[1].double(), tolerance**0.5 / 16
+    if not affine:
+        norm.weight = norm.bias = None
+    x = torch.randn(100, 256, 5, 5, generator=torch.Generator().manual_seed(1)).double()
     inputs = x * norm.running_var.sqrt()[:, None, None] + norm.running_mean[:, None, None]
-    before, size = norm(inputs), norm.weight.square().mean().sqrt()
+    before = norm(inputs)
+    size = norm.weight.square().mean().sqrt() if affine else 1.0
     round_vectors_(net, tolerance)
     error = (norm(inputs) - before).abs()
-    bound = share * (1 + x.abs()) * (size + norm.weight.abs()[:, None, None])
-    assert (error <= bound).all()
+    bound = share * size * ((1.5 + 2**0.5 * x.abs()) / 2 if affine else 1 + x.abs())
+    assert (error <= bound * 1.001).all()
     assert error.max() > bound.max() / 50  # it is rounded at all
+
+
+def test_moments_move_into_scale_and_bias_exactly():
+    """The same answers up to float64, from powers of four and multiples of their roots."""
+    norm = convolutions()[1].double()
+    norm.running_var[:3] = torch.tensor([1e-7, norm.eps, 3.0])  # below eps it does not count
+    x = 3 * torch.randn(50, 256, 4, 4, dtype=torch.double)
+    with torch.no_grad():
+        before = norm(x)
+        _move_moments_(norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)
+    torch.testing.assert_close(norm(x), before, rtol=1e-9, atol=1e-9)
+    assert norm.running_var[0] == 0
+    power = norm.running_var[2:].log2() / 2
+    assert torch.equal(power, power.round())
+    multiple = norm.running_mean[2:] / norm.running_var[2:].sqrt()
+    assert torch.equal(multiple, multiple.round())
+
+
+def test_training_goes_on_from_moved_moments():
+    """In training mode a channel is the old one times [2**-.5, 2**.5], plus at most .71 |w|."""
+    norm = convolutions()[1].double()
+    x = torch.randn(64, 256, 4, 4, dtype=torch.double)
+    x = x * norm.running_var.sqrt()[:, None, None] + norm.running_mean[:, None, None]
+    weight, before = norm.weight.detach().clone(), norm.train()(x)
+    norm = convolutions()[1].double().eval()
+    with torch.no_grad():
+        _move_moments_(norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)
+    after = norm.train()(x)
+    assert ((after - before).mean((0, 2, 3)).abs() <= 0.71 * weight).all()
+    ratio = after.std((0, 2, 3)) / before.std((0, 2, 3))
+    assert (ratio >= 0.7).all()
+    assert (ratio <= 1.42).all()
+
+
+def test_a_channel_that_never_varied_is_its_bias():
+    norm = convolutions()[1]
+    norm.running_var[:100] = 0
+    bias = norm.bias[:100].clone()
+    with torch.no_grad():
+        _move_moments_(norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)
+    x = torch.randn(2, 256, 3, 3)
+    assert torch.equal(norm(x)[:, :100], bias[:, None, None].expand(2, 100, 3, 3))
+    assert not norm.running_mean[:100].any()
+
+
+@pytest.mark.parametrize("name", ["weight", "bias", "running_mean"])
+def test_what_two_norms_share_is_not_made_up_for_twice(name):
+    net = nn.Sequential(convolutions()[1], convolutions()[1]).eval()
+    with torch.no_grad():
+        net[1].running_var.mul_(5)
+        net[1].running_mean.add_(0.3)
+    setattr(net[1], name, getattr(net[0], name))
+    x = torch.randn(20, 256, 3, 3)
+    before = net(x)
+    round_vectors_(net, 1e-6)
+    torch.testing.assert_close(net(x), before, rtol=0.01, atol=0.02)
 
 
 def test_twice_is_once():
