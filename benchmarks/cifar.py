@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from paired import sums_by_block
 
 import pocketbayes as pb
 from pocketbayes.data import ImageSet, MemoryLoader, open_dataset
 from pocketbayes.errors import DataError
 from pocketbayes.methods import Method
 from pocketbayes.models import MODELS, build_network
+from pocketbayes.prediction import answered, record_of
 
 _VALIDATION = 5_000
 
@@ -77,7 +79,7 @@ def open_sets(a: argparse.Namespace) -> Sets:
         train, held = train.subset(range(cut)), train.subset(range(cut, len(train)))
         return Sets(train, in_batches(held), None, device)
     test = in_batches(_images(a.data, "test", a, device))
-    return Sets(train, test, None if a.no_ood else _outside(a, device, train), device)
+    return Sets(train, test, None if a.no_ood else outside(a, device, train), device)
 
 
 def in_batches(images: ImageSet) -> MemoryLoader:
@@ -90,7 +92,8 @@ def _images(name: str, split: str, a: argparse.Namespace, device: str) -> ImageS
     return data.subset(range(len(data))[: a.limit]).to(device)
 
 
-def _outside(a: argparse.Namespace, device: str, like: ImageSet) -> MemoryLoader | None:
+def outside(a: argparse.Namespace, device: str, like: ImageSet) -> MemoryLoader | None:
+    """Images of another set, prepared alike; none if they are not there."""
     try:
         found = _images(OUTSIDE[a.data], "test", a, device)
         return in_batches(found.fitted(like.preprocess))
@@ -155,16 +158,21 @@ def fitted(
 
 
 def measure(
-    a: argparse.Namespace, model: torch.nn.Module, sets: Sets, estimator: str | None = None
+    a: argparse.Namespace,
+    model: torch.nn.Module,
+    sets: Sets,
+    estimator: str | None = None,
+    by_block: bool = False,
 ) -> dict[str, Any]:
-    """The record on what is measured on, and how long that took."""
+    """The record on what is measured on, how long that took and, if asked, its sums by block."""
     begin = time.perf_counter()
     count = 1 if estimator == "mean" else a.samples
+    options = {"generator": torch.Generator().manual_seed(0), "estimator": estimator}
     with torch.autocast(sets.device, torch.bfloat16, enabled=sets.device == "cuda"):
-        record = pb.evaluate(
-            model, sets.test, count, sets.outside, torch.Generator().manual_seed(0), estimator
-        )
-    return {"evaluate_seconds": time.perf_counter() - begin} | record.to_dict()
+        answers = answered(model, sets.test, count, sets.outside, **options)
+        record = record_of(answers)
+    found = {"evaluate_seconds": time.perf_counter() - begin} | record.to_dict()
+    return found | ({"blocks": sums_by_block(answers)} if by_block else {})
 
 
 def settings(a: argparse.Namespace) -> dict[str, Any]:

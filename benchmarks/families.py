@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from rank_one import RANDOM, scaled_
 from stored import Fit, sharing_to_fit
 from timing import wait
 from torch import nn
@@ -15,15 +16,20 @@ import pocketbayes as pb
 from pocketbayes.methods import Method
 
 INT8_STD_BITS = 4
+RANK_ONE = {"prior_std": 0.1, "std_init": 0.05}  # of its scales; the first is the paper's
 
 
 class Made(NamedTuple):
-    """A model, what it is called, and the seconds of training behind it."""
+    """A model, what it is called, and the seconds of training behind it.
+
+    `net` makes the plain network, if a file cannot name it.
+    """
 
     row: str
     model: nn.Module
     seconds: float
     predictives: tuple[str | None, ...] = (None,)
+    net: Callable[[], nn.Module] | None = None
 
 
 class Bench(NamedTuple):
@@ -116,6 +122,19 @@ def ivon(bench: Bench) -> Iterator[Made]:
     yield Made("IVON", *bench.trained(bench.network(), method, a.epochs), ("lrt",))
 
 
+def rank_one(bench: Bench) -> Iterator[Made]:
+    """Mean-field VI over two vectors for each layer, whose matrix is a point."""
+
+    def net() -> nn.Module:
+        torch.manual_seed(bench.seed)
+        return scaled_(bench.build())
+
+    model = pb.bayesianize_(net(), estimator="weight", include=RANDOM, **RANK_ONE)
+    method = pb.MeanField(**bench.stds(bench.a.beta), prior="fixed")
+    made = bench.trained(model, method, bench.a.epochs)
+    yield Made("Rank-1 BNN", *made, ("weight",), net)
+
+
 def deep_ensemble(bench: Bench) -> Iterator[Made]:
     method = pb.DeepEnsemble(members=bench.a.members, **bench.rates())
     row = f"ensemble of {bench.a.members}"
@@ -190,7 +209,7 @@ FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {
     "deterministic": deterministic, "mc-dropout": mc_dropout, "deep-ensemble": deep_ensemble,
     "bayes-by-backprop": bayes_by_backprop, "mean-field": mean_field, "rigl": rigl,
     "subspace": subspace, "spike-slab": spike_slab, "chain": chain, "swag": swag,
-    "ivon": ivon,
+    "ivon": ivon, "rank-one": rank_one,
 }  # fmt: skip
 
 

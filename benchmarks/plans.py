@@ -291,8 +291,21 @@ _CORRUPTED = (
 _REGRESSIONS = tuple(
     job
     for name in UCI_SETS
-    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 75, 780)
+    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 78, 800)
 )
+_FRESH_SEEDS = (100, 101, 102)  # that chose nothing
+_RECIPES = tuple(
+    job
+    for names, seconds in (
+        ("deterministic", 170), ("deep-ensemble", 830), ("mean-field sharing", 260),
+        ("subspace", 210), ("spike-slab", 600), ("swag", 180), ("ivon", 400),
+    )
+    for job in jobs(
+        f"by_recipe.py --root DATA --runs FILES --recipe "
+        f"{' '.join(f'recipes/resnet18-cifar10/{name}.yaml' for name in names.split())}",
+        "recipes", len(names.split()), seconds, _FRESH_SEEDS,
+    )
+)  # fmt: skip
 _PEERS = "peers/compare.py --root DATA"
 _DIGIT_PEERS = f"{_PEERS} --data mnist --model mlp --epochs 20 --beta 0.03 --prior-std 0.2"
 _LIBRARIES = (
@@ -370,5 +383,6 @@ TABLES = {
     "side-by-side": Table("every method on the same network, data and epochs",
                           (*_SIDE_BY_SIDE, *_ALL_20, *_LATER_SEEDS_20, *_DIGITS_20.values(),
                            *_ALL_18)),
+    "recipes": Table("the headline by frozen recipes and seeds that chose nothing", _RECIPES),
     "regressions": Table("every method on the UCI regressions, on a CPU", _REGRESSIONS),
 }  # fmt: skip

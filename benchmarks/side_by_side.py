@@ -74,7 +74,8 @@ def bench(a: argparse.Namespace, sets: Sets, seed: int) -> Bench:
 def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any]) -> None:
     """One line for each way to predict."""
     name = file_name(a, made.row, known["seed"])
-    stored, size = reopened(made.model, sets.device, a.files / name if a.files else None)
+    path = a.files / name if a.files else None
+    stored, size = reopened(made.model, sets.device, path, made.net)
     stored = stored.to(memory_format=torch.channels_last)
     known |= peak_memory()  # of training: before what measuring takes
     known |= {"file": name, "settings": settings(a), "model": network_name(a), "data": a.data}
@@ -85,7 +86,7 @@ def report(a: argparse.Namespace, sets: Sets, made: Made, known: dict[str, Any])
     x = next(iter(MemoryLoader(sets.test.dataset, a.timed_images)))[0]
     for predictive in made.predictives:
         spent = own_prediction_seconds(stored, x, a.samples, predictive)
-        found = measure(a, stored, sets, predictive)
+        found = measure(a, stored, sets, predictive, by_block=True)
         append_result(table, **known, predict_seconds=spent, **found)
 
 

@@ -95,7 +95,7 @@ def of_table(a: argparse.Namespace, train: TableSet, seed: int) -> Bench:
 
 def report(a: argparse.Namespace, test: TableSet, made: Made, known: dict[str, Any]) -> None:
     """One line for each way to predict."""
-    stored, size = reopened(made.model, "cpu")
+    stored, size = reopened(made.model, "cpu", net=made.net)
     x = torch.randn(TIMED_ROWS, test.features.shape[1])
     known |= {"settings": {k: v for k, v in vars(a).items() if k != "root"}}
     known |= {"measured_on": "validation" if a.validation else "test"}

@@ -24,13 +24,19 @@ def file_bytes(model: nn.Module) -> int:
 
 
 def reopened(
-    model: nn.Module, device: str, path: Path | None = None
+    model: nn.Module,
+    device: str,
+    path: Path | None = None,
+    net: Callable[[], nn.Module] | None = None,
 ) -> tuple[nn.Module, pb.FileSummary]:
-    """The model as it comes back from its file, which is kept where asked to, and its summary."""
+    """The model as it comes back from its file, which is kept where asked to, and its summary.
+
+    A file that cannot name its network needs `net`, which makes it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = path or Path(folder) / "model.pocket"
         size = pb.save(model, path)
-        return pb.load(path).to(device), size
+        return pb.load(path, net and net()).to(device), size
 
 
 def sharing_to_fit(

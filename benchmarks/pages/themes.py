@@ -8,6 +8,7 @@ from collections.abc import Callable
 from families import FAMILIES
 from uci_sets import UCI_SETS
 
+from pages.differences import ALIKE, by_recipe, differences
 from pages.headline import BYTES, HEADS, RESNET_18, RESNET_20
 from pages.published import published_table
 from pages.render import (
@@ -91,6 +92,8 @@ METHODS = Page(
         compared("resnet20", "mnist", 8),
         compared("lenet5", "mnist", 30),
         compared("lenet5", "fashion-mnist", 30),
+        *differences("side_by_side", (*ALIKE, "settings.epochs")),
+        *by_recipe(),
     ),
 )
 
@@ -139,7 +142,8 @@ TRAINED = Page(
 
 def is_own(row: Row) -> bool:
     """Whether a network predicts as it was trained."""
-    by_weights = row["family"] in ("subspace", "bayes-by-backprop", "chain", "swag")
+    trained = ("subspace", "bayes-by-backprop", "chain", "swag", "rank-one")
+    by_weights = row["family"] in trained
     return row["estimator"] in ("none", "weight" if by_weights else "lrt")
 
 
@@ -634,6 +638,15 @@ SHARING = Page(
             ),
             source=("sharing_ablation",),
             where={"row": lambda name: name != "mean-field"},
+            by=(variant,),
+        ),
+        Table(
+            "Our order and the paper's: LeNet-5 on 20,000 images of Fashion-MNIST, not fine-tuned",
+            (
+                Column("changed", variant, text), Column("seeds", "seed", count), *SCORES,
+                *COUNTS, Column("blends", "blends", whole), Column("bytes", coded, whole),
+            ),
+            source=("sharing_orders",),
             by=(variant,),
         ),
     ),

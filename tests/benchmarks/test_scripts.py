@@ -358,5 +358,5 @@ def test_every_family_trains_on_a_table(family, uci, monkeypatch):
     made = list(families.FAMILIES[family](side_by_side_uci.of_table(a, train, 0)))
     assert made
     for one in made:
-        model, _ = stored.reopened(one.model, "cpu")
+        model, _ = stored.reopened(one.model, "cpu", net=one.net)
         assert math.isfinite(side_by_side_uci.scores(model, test, 2, one.predictives[0])["nll"])

@@ -229,3 +229,12 @@ def test_a_table_is_given_as_text_or_as_a_mapping():
     for wrong in ("a", "=1", "a=x", ["a"], {"a": "x"}):
         with pytest.raises(UsageError, match="densities"):
             flag.parsed(wrong, "--")
+
+
+def test_the_prior_of_a_method_that_has_its_own_reaches_it():
+    given = {"data": "digits", "model": "mlp", "method": "ivon", "prior_std": 0.1}
+    plan = planned(given, train_flags())
+    assert (plan.method.prior_std, plan.options.prior_std) == (0.1, None)
+    assert plan.to_config()["prior_std"] == 0.1
+    later = planned(given | {"parent": Path("a")}, train_flags())  # which has posteriors already
+    assert later.method.prior_std == 0.1

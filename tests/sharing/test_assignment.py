@@ -9,6 +9,7 @@ from torch.distributions import Normal, kl_divergence
 
 import pocketbayes as pb
 from pocketbayes.errors import PocketBayesError
+from pocketbayes.sharing import assignment
 from pocketbayes.sharing.assignment import planned_mixture
 from pocketbayes.sharing.codebooks import (
     coded_bits,
@@ -18,6 +19,7 @@ from pocketbayes.sharing.codebooks import (
     planned_codebook,
     planned_to_fit,
 )
+from pocketbayes.sharing.mixture import Mixture
 from pocketbayes.sharing.rate_distortion import CodebookEntries
 
 
@@ -382,3 +384,56 @@ def test_rules_are_the_configs():
     one = planned(mean, std, gradient)
     other = planned_mixture(mean, std, gradient, pb.Sharing().rules())
     assert torch.equal(one.label, other.label)
+
+
+def merged_pairs(gradients, variances, **options):
+    """Three pairs of close components: for each, whether it becomes one."""
+    mean = np.stack([[0, 1e-3, 1, 1.001, 2, 2.001], np.ones(6)], 1)
+    covariance = np.stack([variances, np.zeros(6), variances], 1)
+    mixture = Mixture(np.full(6, 1 / 6), mean, covariance)
+    rules = pb.Sharing(merge_below=1e-5, **options).rules()
+    gradient = torch.tensor(gradients, dtype=torch.float64)
+    _, number = assignment._merged(mixture, torch.arange(6), gradient, rules)
+    return [int(number[i]) == int(number[i + 1]) for i in (0, 2, 4)]
+
+
+def test_by_the_paper_a_pair_merges_that_is_alike_and_else_one_that_is_small():
+    same, gradients = [1e-8] * 6, [9.0, 9, 0, 9, 0, 0]
+    assert merged_pairs(gradients, same, merge_gradient=0.5) == [False, False, True]
+    assert merged_pairs(gradients, same, merge_gradient=0.5, paper=True) == [True, False, True]
+    flat, variances = [0.0] * 6, [1e-6, 1e-6, 1e-8, 1e-6, 1e-8, 1e-8]
+    assert merged_pairs(flat, variances, merge_variance=0.5) == [False, False, True]
+    assert merged_pairs(flat, variances, merge_variance=0.5, paper=True) == [True, False, True]
+
+
+def test_without_merging_the_orders_agree():
+    mean, std, gradient = cloud()
+    ours, paper = (
+        planned(mean, std, gradient, components=40, merge="none", paper=paper)
+        for paper in (False, True)
+    )
+    assert len(ours.blend) > 100
+    for one, other in zip(ours[:7], paper[:7], strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_by_the_paper_blends_are_those_from_before_components_merged():
+    """What became of components is read off plain weights; pairs that became one are plain, too."""
+    mean, std, gradient = cloud()
+    before, ours, paper = (
+        planned(mean, std, gradient, components=40, merge_below=4e-5, **options)
+        for options in ({"merge": "none"}, {}, {"paper": True})
+    )
+    assert len(paper.mean) < len(before.mean)
+    plain = is_plain(before)
+    number = torch.full((len(before.mean),), -1)
+    number[before.label[plain].long()] = paper.label[plain].long()
+    assert torch.equal(number[before.label[plain].long()], paper.label[plain].long())
+    pair = number[before.blend_label]
+    apart = pair[:, 0] != pair[:, 1]
+    assert 0 < int(apart.sum()) < len(apart)
+    assert torch.equal(paper.blend, before.blend[apart])
+    assert torch.equal(paper.blend_label, pair[apart])
+    assert torch.equal(paper.blend_share, before.blend_share[apart])
+    assert torch.equal(paper.label[before.blend[~apart]].long(), pair[~apart, 0])
+    assert not torch.equal(ours.blend, paper.blend)

@@ -189,15 +189,15 @@ def data_flag_groups() -> list[dict[str, Flag]]:
 def planned(given: Mapping[str, Any], flags: Mapping[str, Flag]) -> Plan:
     """The run that these options ask for; what does not belong to it is an error."""
     rest = dict(given)
+    kind = METHODS[_known(rest.get("method", TrainOptions.method), "method", METHODS)]
+    with as_usage_error():
+        method = kind(**take(rest, options_in(kind)))  # first: the prior of IVON is its own
     options = TrainOptions(**take(rest, TrainOptions.__dataclass_fields__))
-    kind = METHODS[_known(options.method, "method", METHODS)]
     _known(options.data, "data", DATASETS)
     network: dict[str, Flag] = {}
     if ":" not in options.model:
         network = options_in(MODELS[_known(options.model, "model", MODELS)], skip=_FILLED_IN)
     dataset = options_in(DATASETS[options.data], skip=_FILLED_IN)
-    with as_usage_error():
-        method = kind(**take(rest, options_in(kind)))
     if options.likelihood not in (None, "categorical") and "task" in dataset:
         rest.setdefault("task", "regression")  # or few different counts would be classes
     if options.one_pass and not _draws(method):

@@ -75,6 +75,9 @@ class Sharing(VariationalMethod):
         merge_gradient: only components whose mean gradient lies in this lowest share may merge.
             The paper gives no value.
         merge_variance: the same of the components' variance. The paper gives no value.
+        paper: the order of the paper's Algorithm 1: blends are found before components merge, and a
+            pair merges if its gradients, and its variances, differ little; `merge_gradient` and
+            `merge_variance` are then shares of the differences between nearest components.
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
         target_bytes: of "rate_distortion": finds the smallest rate, to a few percent, at which the
             weights of an ideal code (each tensor's labels at their entropy, outliers, the codebook)
@@ -107,6 +110,7 @@ class Sharing(VariationalMethod):
     merge_below: float = 1.5e-7
     merge_gradient: float = 0.9
     merge_variance: float = 0.9
+    paper: bool = False
     rate: float = 0.02
     target_bytes: int | None = None
     reassign_every: int = 0
@@ -120,7 +124,8 @@ class Sharing(VariationalMethod):
         require_choice(self.objective, "Sharing.objective", OBJECTIVES)
         require_choice(self.draw, "Sharing.draw", DRAWS)
         require_choice(self.merge, "Sharing.merge", (*MERGES, "none"))
-        require_truth(self.refresh_norms, "Sharing.refresh_norms")
+        for name in ("paper", "refresh_norms"):
+            require_truth(getattr(self, name), f"Sharing.{name}")
         require_count(self.components, "Sharing.components")
         require_count(self.least_members, "Sharing.least_members")
         require_count(self.blend_nearest, "Sharing.blend_nearest", least=2)

@@ -4,6 +4,7 @@ Pure functions of arrays: a mean, a std and a mean absolute gradient for every w
 go in, a `Plan` comes out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,11 +21,14 @@ from pocketbayes.sharing.mixture import (
     assigned,
     blends,
     fitted_mixture,
+    nearest_components,
     small_components,
     squared_mahalanobis,
 )
 
 SIDE = 256  # bins of the grid along each axis
+Numbers = NDArray[np.int64]
+PairTest = Callable[[Numbers, Numbers], NDArray[np.bool_]]
 _CROWD = 4  # components get at least this many times the smallest allowed cluster
 
 
@@ -42,6 +46,7 @@ class Rules:
     merge_below: float
     merge_gradient: float
     merge_variance: float
+    paper: bool = False
 
 
 class Plan(NamedTuple):
@@ -110,13 +115,10 @@ def planned_mixture(mean: Tensor, std: Tensor, gradient: Tensor | None, rules: R
     mixture, label, kept = _without_small(mixture, label, rules.least_members)
     inside[place[~kept]] = False
     place, x, y, label = place[kept], x[kept], y[kept], label[kept]
-    if rules.merge != "none":
-        mixture, label = _merged(
-            mixture, label, None if gradient is None else gradient[place], rules
-        )
+    slope = None if gradient is None else gradient[place]
+    mixture, label, (far, pair, share) = _refined(x, y, label, slope, mixture, grid, rules)
     everywhere = torch.zeros(len(mean), dtype=torch.int32, device=mean.device)
     everywhere[place] = label.int()
-    far, pair, share = _blended(x, y, label, mixture, grid, rules)
     center, spread = _entries(x, y, label, far, mixture, rules)
     outlier = (~inside).nonzero().flatten()
     return Plan(center, spread, everywhere, outlier, place[far], pair, share, mixture)
@@ -167,24 +169,66 @@ def _without_small(mixture: Mixture, label: Tensor, least: int) -> tuple[Mixture
     return kept._replace(weight=kept.weight / kept.weight.sum()), number[label], ~small[label]
 
 
+def _refined(
+    x: Tensor,
+    y: Tensor,
+    label: Tensor,
+    gradient: Tensor | None,
+    mixture: Mixture,
+    grid: Grid,
+    rules: Rules,
+) -> tuple[Mixture, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Merged components, the label of each weight, and blends: those of merged components.
+
+    By the paper's Algorithm 1 blends are found first and keep their shares; one whose two
+    components merge is an ordinary weight of that one.
+    """
+    blended = _blended(x, y, label, mixture, grid, rules) if rules.paper else None
+    mixture, number = _merged(mixture, label, gradient, rules)
+    label = number[label]
+    if blended is None:
+        return mixture, label, _blended(x, y, label, mixture, grid, rules)
+    far, pair, share = blended
+    pair = number[pair]
+    apart = pair[:, 0] != pair[:, 1]
+    label[far[~apart]] = pair[~apart, 0]
+    return mixture, label, (far[apart], pair[apart], share[apart])
+
+
 def _merged(
     mixture: Mixture, label: Tensor, gradient: Tensor | None, rules: Rules
 ) -> tuple[Mixture, Tensor]:
-    """Merges components that lie close, have small gradients and vary little."""
-    calm = np.ones(len(mixture.weight), dtype=bool)
-    spread = mixture.covariance[:, 0] + mixture.covariance[:, 2]
-    calm &= spread <= np.quantile(spread, rules.merge_variance)
+    """Merges components that lie close, by their gradients and variances; the new numbers."""
+    if rules.merge == "none":
+        return mixture, torch.arange(len(mixture.weight), device=label.device)
+    limited = [(mixture.covariance[:, 0] + mixture.covariance[:, 2], rules.merge_variance)]
     if gradient is not None:
-        sums = torch.bincount(label, gradient.double(), len(calm))
-        average = (sums / torch.bincount(label, minlength=len(calm)).clamp(min=1)).cpu().numpy()
-        calm &= average <= np.quantile(average, rules.merge_gradient)
+        sums = torch.bincount(label, gradient.double(), len(mixture.weight))
+        size = torch.bincount(label, minlength=len(mixture.weight)).clamp(min=1)
+        limited.append(((sums / size).cpu().numpy(), rules.merge_gradient))
+    tests = [(_alike if rules.paper else _small)(v, share, mixture.mean) for v, share in limited]
 
-    def may_merge(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
-        allowed: NDArray[np.bool_] = calm[one] & calm[other]
+    def may_merge(one: Numbers, other: Numbers) -> NDArray[np.bool_]:
+        allowed: NDArray[np.bool_] = np.all([test(one, other) for test in tests], axis=0)
         return allowed
 
     mixture, number = merged(mixture, rules.merge_below, may_merge, rules.merge)
-    return mixture, torch.from_numpy(number).to(label.device)[label]
+    return mixture, torch.from_numpy(number).to(label.device)
+
+
+def _small(values: Array, share: float, places: Array) -> PairTest:
+    """Pairs of components both of whose values are among the lowest share of all."""
+    small = values <= np.quantile(values, share)
+    return lambda one, other: small[one] & small[other]
+
+
+def _alike(values: Array, share: float, places: Array) -> PairTest:
+    """Pairs whose values differ by no more than this share of nearest neighbours' do."""
+    if len(values) < 2:
+        return lambda one, other: np.ones(len(one), dtype=bool)
+    neighbour = nearest_components(places, places, 2)[:, 1]
+    most = np.quantile(np.abs(values - values[neighbour]), share)
+    return lambda one, other: np.abs(values[one] - values[other]) <= most
 
 
 def _blended(
