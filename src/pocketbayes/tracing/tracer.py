@@ -185,7 +185,8 @@ def _require_same(
     weights = {o.number: as_array(means[names[o.number]]) for o in read}
     given = run(program, weights, *(as_array(t[0]) for t in one)).output
     wanted = as_array(expected[0])
-    exact = torch.finfo(expected.dtype).bits >= 32
+    # convolutions of GPUs have TF32's digits, if not told otherwise
+    exact = torch.finfo(expected.dtype).bits >= 32 and expected.device.type == "cpu"
     scale = np.abs(wanted).max(initial=1e-6) * (_SAME if exact else _SAME_IN_HALF)
     if given.shape != wanted.shape or not np.all(np.abs(given - wanted) <= scale):
         raise ProgramError(
