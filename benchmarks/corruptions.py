@@ -10,7 +10,7 @@ are there already, of the same file and with the same settings, are not measured
 import argparse
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,15 @@ def also_made_worse(
         with half:
             return pb.evaluate(model, loader, samples, outside, generator, estimator)
 
+    return with_made_worse(record, sets, names)
+
+
+def with_made_worse(
+    record: Callable[[MemoryLoader, MemoryLoader | None], pb.Record],
+    sets: Sets,
+    names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What `record` finds for clean examples, and the means over corrupted ones."""
     found = record(sets.test, sets.outside).to_dict()
     images = sets.test.dataset
     records = [
