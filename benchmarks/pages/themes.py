@@ -1153,6 +1153,27 @@ SMALL = Page(
             order=lambda row: (row.get("most_bytes", math.inf), row["kind"] == "Bayesian"),
         ),
         Table(
+            "What storing one draw would buy: 2,000 test images, no stds, by a coder at its bound",
+            (
+                Column("file", "file", text), Column("weights", "row", text), *SCORES,
+                Column("means and stds now, bytes", "now_bytes", whole),
+                Column("a draw, bytes", "draw_bytes", whole),
+                Column("whole file, bytes", "file_bytes", whole),
+            ),
+            source=("one_draw",),
+            by=("file", "row"),
+            order=lambda row: (-row["file_bytes"], row["row"] == "draw"),
+        ),
+        Table(
+            "What rounding biases and norms costs: published networks, by the mean, test images",
+            (
+                NETWORK, Column("tolerance", lambda row: row["tolerance"] or "none", text), *SCORES,
+                Column("these numbers, bytes", "bytes", whole),
+            ),
+            source=("vectors",),
+            by=("model", "tolerance"),
+        ),
+        Table(
             "What storing to a tolerance costs",
             (
                 NETWORK_NAME,
