@@ -34,9 +34,10 @@ def main() -> None:
         set_head(model, None)
         facts = {"file": path.stem, "limit": a.limit, "file_bytes": path.stat().st_size}
         facts |= {"now_bytes": means_and_stds(path), "draw_bytes": entropy(model) / 8}
-        for row, network in [("mean", model), *(("draw", drawn(model, i)) for i in range(a.draws))]:
+        for seed in range(-1, a.draws):
+            row, network = ("mean", model) if seed < 0 else ("draw", drawn(model, seed))
             record = pb.evaluate(network, test, estimator="mean").to_dict()
-            append_result("one_draw", row=row, **facts, **record)
+            append_result("one_draw", row=row, seed=max(seed, 0), **facts, **record)
 
 
 def means_and_stds(path: Path) -> int:
