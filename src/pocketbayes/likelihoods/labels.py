@@ -56,7 +56,7 @@ def warn_of_probabilities(output: Tensor) -> None:
     """Says so if outputs (batch, classes, ...) have been through a softmax."""
     if output.dim() < 2 or output.shape[1] < 2 or not output.is_floating_point():
         return
-    if output.numel() and output.detach().amin() < 0:  # of logits some are; sums take ten times as long
+    if output.numel() and output.detach().amin() < 0:  # logits; sums would take far longer
         return
     if bool((are_distributions(output).all() & (output.sum(1) > 0.5).all()).detach()):
         warn(
