@@ -106,6 +106,28 @@ static void diagonalise(double *a, double *v, int n)
     }
 }
 
+static void scale(float *z, int half, int n, int number)
+{
+    for (int d = 0; d < n; d++) {
+        double square = 0;
+        for (int i = 0; i < half; i++)
+            square += 2 * (double)z[i * n + d] * (double)z[i * n + d] / (number - 1);
+        for (int i = 0; i < half; i++)
+            z[i * n + d] = (float)((double)z[i * n + d] / sqrt(square));
+    }
+}
+
+/* Whether the points lie in a plane, as 4 in 3 dimensions do; a has the variances on its diagonal. */
+static int is_flat(const double *a, int n)
+{
+    double least = a[0], most = a[0];
+    for (int d = 1; d < n; d++) {
+        least = fmin(least, a[d * n + d]);
+        most = fmax(most, a[d * n + d]);
+    }
+    return least < 1e-9 * most;
+}
+
 /* z times the inverse root of its covariance: C^(-1/2) = V diag(w^(-1/2)) V^T. */
 static void whiten(float *z, int half, int n, int number, double *work)
 {
@@ -117,6 +139,10 @@ static void whiten(float *z, int half, int n, int number, double *work)
                 a[p * n + q] += 2 * (double)z[i * n + p] * (double)z[i * n + q] / (number - 1);
         }
     diagonalise(a, v, n);
+    if (is_flat(a, n)) {
+        scale(z, half, n, number);
+        return;
+    }
     for (int i = 0; i < half; i++) {
         for (int p = 0; p < n; p++)
             row[p] = 0;
@@ -129,17 +155,6 @@ static void whiten(float *z, int half, int n, int number, double *work)
         }
         for (int p = 0; p < n; p++)
             z[i * n + p] = (float)row[p];
-    }
-}
-
-static void scale(float *z, int half, int n, int number)
-{
-    for (int d = 0; d < n; d++) {
-        double square = 0;
-        for (int i = 0; i < half; i++)
-            square += 2 * (double)z[i * n + d] * (double)z[i * n + d] / (number - 1);
-        for (int i = 0; i < half; i++)
-            z[i * n + d] = (float)((double)z[i * n + d] / sqrt(square));
     }
 }
 

@@ -331,7 +331,7 @@ ONE_PASS = Page(
     "distilled by `pb.distill_`; settings of the head were chosen on training images and rows, and "
     "the seeds chose nothing. Corrupted images are six corruptions at severities 2 and 5; OOD is "
     "SVHN for CIFAR-10, Fashion-MNIST for MNIST and MNIST for Fashion-MNIST. Costs are ratios to a "
-    "plain pass of the same network on one thread of an ARM core, with all that `predict` does "
+    "plain pass of the same network on one thread of an x86 core, with all that `predict` does "
     "beside it.",
     (
         Table(

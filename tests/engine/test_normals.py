@@ -20,7 +20,8 @@ def spread(library, number, dimensions):
 
 
 @pytest.mark.parametrize(("number", "dimensions", "apart"), [
-    (1, 4, 0), (2, 3, 1e-6), (7, 3, 1e-6), (30, 1, 1e-6), (30, 10, 1e-6), (30, 14, 1e-6),
+    (1, 4, 0), (2, 3, 1e-6), (7, 3, 1e-6), (8, 3, 1e-6), (9, 3, 1e-6),
+    (30, 1, 1e-6), (30, 10, 1e-6), (30, 14, 1e-6),
     (31, 15, 1e-6), (30, 128, 1e-6), (100, 49, 1e-5), (960, 20, 1e-4)])  # fmt: skip
 def test_they_are_those_of_the_library(library, number, dimensions, apart):
     expected = spread_normals(number, dimensions).numpy()

@@ -1,5 +1,7 @@
 """Every rule beside draws; how far those that are no identities may be off is said in each case."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ from against_draws import assert_agrees, assert_moments, gaussians
 from torch import nn
 
 from pocketbayes.moments import Moments
+from pocketbayes.moments.gaussians import half_moments
 from pocketbayes.moments.value import RULES
 
 EXACT = {
@@ -203,6 +206,21 @@ def test_certain_numbers_stay_certain():
         found = operation(Moments(values, torch.zeros_like(values)))
         torch.testing.assert_close(found.expected, operation(values), msg=name)
         assert (found.variance.abs() < 1e-9).all(), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_far_from_a_kink_is_a_line_or_nothing(dtype):
+    """Where the density at 0 is subnormal, a relu is the identity or 0, to the bit."""
+    edge = math.sqrt(-2 * math.log(torch.finfo(dtype).tiny))
+    m = edge * torch.linspace(1.001, 1.2, 50, dtype=dtype)
+    mean, variance, above = half_moments(m, torch.ones_like(m))
+    assert mean.equal(m)
+    assert variance.equal(torch.ones_like(m))
+    assert above.equal(torch.ones_like(m))
+    mean, variance, above = half_moments(-m, torch.ones_like(m))
+    assert not mean.any()
+    assert not variance.any()
+    assert not above.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

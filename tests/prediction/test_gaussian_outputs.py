@@ -1,12 +1,13 @@
 """Predictions of values from Gaussian outputs."""
 
+import pytest
 import torch
 from torch import nn
 
 import pocketbayes as pb
 from pocketbayes.layers import Ensemble
 from pocketbayes.likelihoods import LIKELIHOODS
-from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian
+from pocketbayes.prediction.gaussian_outputs import draws_of_gaussian, spread_normals
 from pocketbayes.prediction.scores import mixture_log_density
 from pocketbayes.prediction.summaries import summarised
 
@@ -54,3 +55,13 @@ def test_members_of_an_ensemble_stay_apart():
     found = pb.predict(model, x[:4], estimator="moments", likelihood="gaussian")
     inside = found.cdf(torch.full((4, 1), 2.0)) - found.cdf(torch.full((4, 1), -2.0))
     assert inside.max() < 1e-3
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3, 4, 7, 10])
+def test_draws_have_the_moments_of_the_gaussian(dimensions):
+    """For every number of draws: mean 0, variance 1, and no number far out; 8 lie in a plane."""
+    for number in range(2, 65):
+        z = spread_normals(number, dimensions)
+        torch.testing.assert_close(z.mean(0), z.new_zeros(dimensions), rtol=0, atol=1e-12)
+        torch.testing.assert_close(z.var(0), z.new_ones(dimensions), rtol=1e-9, atol=0)
+        assert z.abs().max() < 5

@@ -9,7 +9,8 @@ It is the same on another device, and almost the same in another type.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -66,19 +67,19 @@ class KnownWeights:
 
 def weights_of(root: nn.Module, beside: Collection[str]) -> list[Tensor]:
     """All that predictions depend on: parameters and buffers, but caches and counters."""
-    return [tensor for module in modules_of(root) for tensor in _own(module, root, beside)]
-
-
-def _own(module: nn.Module, root: nn.Module, beside: Collection[str]) -> Iterator[Tensor]:
-    for name, tensor in module._parameters.items():
-        if tensor is not None and not (module is root and name in beside):
-            yield tensor
-    for name, buffer in module._buffers.items():
-        if buffer is None or name in _IDLE or name in module._non_persistent_buffers_set:
-            continue
-        counts_calls = not buffer.is_floating_point() and buffer.dim() == 0
-        if not counts_calls and not (module is root and name in beside):
-            yield buffer
+    found = list[Tensor]()
+    for module in modules_of(root):
+        left_out = beside if module is root else ()
+        for name, tensor in module._parameters.items():
+            if tensor is not None and name not in left_out:
+                found.append(tensor)
+        for name, buffer in module._buffers.items():
+            if buffer is None or name in _IDLE or name in module._non_persistent_buffers_set:
+                continue
+            counts_calls = buffer.dim() == 0 and not buffer.is_floating_point()
+            if not counts_calls and name not in left_out:
+                found.append(buffer)
+    return found
 
 
 class _Look:
@@ -106,24 +107,27 @@ def _look(weights: list[Tensor]) -> _Look:
     places = [(w.data_ptr(), version_of(w)) for w in weights]
     views: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for w in weights:
-        if w.numel() and _is_one_block(w):
-            count = min(_VALUES, w.numel())
-            view = w.as_strided((count,), (_step(w),))
+        size = w.numel()
+        if size and _is_one_block(w):
+            step = _step(size, w.shape[-1] if w.dim() else 1)
+            view = w.as_strided((min(_VALUES, size),), (step,))
             views.setdefault((w.device, w.dtype), []).append(view)
     return _Look(places, [torch.cat(some) for some in views.values()])
 
 
-def _step(w: Tensor) -> int:
+@lru_cache(maxsize=1024)
+def _step(size: int, width: int) -> int:
     """Between values that are looked at: over the whole tensor, and in every column of it."""
-    step, width = max(1, w.numel() // _VALUES), w.shape[-1] if w.dim() else 1
+    step = max(1, size // _VALUES)
     while step > 1 and math.gcd(step, width) > 1:
         step -= 1
     return step
 
 
 def _is_one_block(w: Tensor) -> bool:
-    by_channels = w.dim() == 4 and w.is_contiguous(memory_format=torch.channels_last)
-    return w.is_contiguous() or by_channels
+    if w.is_contiguous():
+        return True
+    return w.dim() == 4 and w.is_contiguous(memory_format=torch.channels_last)
 
 
 @torch.no_grad()

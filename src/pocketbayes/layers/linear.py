@@ -72,14 +72,15 @@ Way = Callable[[LinearLayer, Tensor, Conv | None], Tensor]
 def _way_of(layer: LinearLayer, x: Tensor) -> Way:
     """How the output is made from an input that is batched and padded."""
     own: _Matrix = posteriors_of(layer)  # type: ignore[assignment]
-    if own.held_draw() is not None:
+    estimator, carries = own.estimator_now(), is_carrying()
+    if (estimator == "mean" and not carries) or own.held_draw() is not None:
         return _plain
-    drawing, estimator, posteriors = current_drawing(), own.estimator_now(), own.by_name().values()
-    if (estimator != "mean" or is_carrying()) and any(q.is_random for q in posteriors):
+    posteriors = own.by_name().values()
+    if any(q.is_random for q in posteriors):
         local = all(q.is_independent or q.gate is not None for q in posteriors)
-        if is_carrying():
+        if carries:
             return partial(_carried, common=estimator != "lrt" or not local)
-        if (estimator == "lrt" and local) or (drawing is not None and _is_local(own, x)):
+        if (estimator == "lrt" and local) or (current_drawing() is not None and _is_local(own, x)):
             return _local
         if estimator == "flipout" and all(q.is_independent for q in posteriors):
             return _flipout

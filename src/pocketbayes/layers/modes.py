@@ -49,8 +49,9 @@ def evaluation_mode(
     """
     modules = modules_of(model) if modules is None else modules
     with _LOCK:
-        has_own = any(map(_has_own_mode, modules))
-        changed = modules if has_own or keeps_dropout else [m for m in modules if _is_on(m)]
+        has_own = any([_has_own_mode(m) for m in modules])  # noqa: C419  half the time
+        is_on = [m for m in modules if m.training or m in _predicting]
+        changed = modules if has_own or keeps_dropout else is_on
         fresh = [module for module in changed if module not in _predicting]
         for module in changed:
             threads, before = _predicting.get(module, (0, module.training))
@@ -67,10 +68,6 @@ def evaluation_mode(
             with _LOCK:
                 for module in changed:
                     _leave(module)
-
-
-def _is_on(module: nn.Module) -> bool:
-    return module.training or module in _predicting
 
 
 def _has_own_mode(module: nn.Module) -> bool:

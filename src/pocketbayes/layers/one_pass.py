@@ -88,13 +88,13 @@ def spread(
     """
     wide, of_squares = outputs.shape[1], head.squares.shape[1]
     first = F.linear(features, head.linear, head.bias)
-    inner, squares = torch.split(first, [first.shape[1] - of_squares, of_squares], 1)
+    inner, squares = first.split_with_sizes([first.shape[1] - of_squares, of_squares], 1)
     squares = torch.addmm(squares, features.square(), head.squares)
     entropy = torch.special.entr(outputs.softmax(1)).sum(1, keepdim=True)
     sizes = squares.clamp_min(_LEAST_SQUARE).log()
     known = torch.cat([inner.clamp(0.0, _MOST_HIDDEN), sizes, entropy], 1)
     found = F.linear(known, head.outer, head.outer_bias).clamp(-_MOST_LOG, _MOST_LOG)
-    log_factor, shift, log_variance = torch.split(found, [1, wide, wide], 1)
+    log_factor, shift, log_variance = found.split_with_sizes([1, wide, wide], 1)
     mean = torch.addcmul(outputs * log_factor.exp(), shift, head.unit)
     variance = log_variance.exp()
     if last_variance is not None:

@@ -56,6 +56,8 @@ def warn_of_probabilities(output: Tensor) -> None:
     """Says so if outputs (batch, classes, ...) have been through a softmax."""
     if output.dim() < 2 or output.shape[1] < 2 or not output.is_floating_point():
         return
+    if output.numel() and output.detach().amin() < 0:  # logits; sums would take far longer
+        return
     if bool((are_distributions(output).all() & (output.sum(1) > 0.5).all()).detach()):
         warn(
             "the model's outputs are probabilities, but a categorical likelihood takes logits and "

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -27,6 +28,7 @@ from pocketbayes.posteriors import (
 
 Batch = TypeVar("Batch")
 _HARMLESS = (int, float, str, tuple, list, dict, set, type(None), BuiltinFunctionType)
+_USUAL = frozenset((*_HARMLESS, bool, OrderedDict))  # of these very classes almost all values are
 _DRAWING = (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)  # also in evaluation mode
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
@@ -42,11 +44,10 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
     for module in modules:
         if (
             module.training
-            or not is_known(type(module))  # type: ignore[arg-type]
+            or _is_of_a_kind_alone(type(module))  # type: ignore[arg-type]
             or _is_patched(module)
             or module._forward_hooks
             or module._compiled_call_impl is not None
-            or isinstance(module, (*_WRAPPERS, *_DRAWING))
             or "_orig_mod" in module._modules
         ):
             return True
@@ -54,6 +55,12 @@ def must_be_alone(modules: Iterable[nn.Module]) -> bool:
         if before and not all(isinstance(hook, Note) for hook in before.values()):
             return True
     return False
+
+
+@functools.cache
+def _is_of_a_kind_alone(kind: type) -> bool:
+    """Whether modules of this class may do anything, wrap a network or draw."""
+    return not is_known(kind) or issubclass(kind, (*_WRAPPERS, *_DRAWING))
 
 
 @functools.cache
@@ -67,6 +74,8 @@ def is_known(kind: type) -> bool:
 
 def _is_patched(module: nn.Module) -> bool:
     """Whether it holds a function of a user, such as a `forward` or an activation."""
+    if _USUAL.issuperset(map(type, module.__dict__.values())):
+        return False
     return any(
         callable(value) and not str(getattr(value, "__module__", "")).startswith("torch")
         for value in module.__dict__.values()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 MOMENTS, ONE_PASS = "moments", "one_pass"  # the estimators that give Gaussian outputs
 _SEED = 20
+_FLAT = 1e-9  # of the largest variance: what is not flat has at least 1e-5
 _MOST_SOBOL = torch.quasirandom.SobolEngine.MAXDIM
 
 
@@ -48,9 +49,14 @@ def _stratified(signed: Tensor) -> Tensor:
 
 
 def _with_unit_moments(normals: Tensor) -> Tensor:
-    """The same, mapped so that their sample covariance is 1."""
+    """The same, mapped so that their sample covariance is 1.
+
+    Where they lie in a plane, as 8 in 3 dimensions do, each dimension is scaled alone.
+    """
     covariance = normals.T @ normals / (len(normals) - 1)
     values, vectors = torch.linalg.eigh(covariance)
+    if values[0] < _FLAT * values[-1]:
+        return normals / normals.std(0)
     found: Tensor = normals @ (vectors * values.rsqrt()) @ vectors.T
     return found
 

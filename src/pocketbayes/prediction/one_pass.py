@@ -76,7 +76,7 @@ def one_pass_gaussian(model: nn.Module, x: Inputs) -> tuple[Tensor, Tensor]:
     head = require_head(model)
     drawing = current_drawing()
     with ExitStack() as stack:
-        if drawing is not None and must_be_alone(modules_of(model)):
+        if drawing is not None and must_be_alone(drawing.modules.get(model) or modules_of(model)):
             stack.enter_context(alone(model, drawing))
         notes = stack.enter_context(noting())
         with explained_failure(x):

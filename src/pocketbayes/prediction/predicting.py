@@ -242,6 +242,8 @@ def _batches(
         return [mapped(lambda tensor: tensor.unsqueeze(0), whole)]
     if whole is None:
         return fetched(input_batches(x, 1, float_dtype(model)), first_parameter(model).device)
+    if isinstance(whole, Tensor) and whole.dim() and 0 < len(whole) <= (size or 256):
+        return [whole]
     if size is None and num_examples(whole) > 256:
         size = examples_at_once(model, whole, first_parameter(model).device)
     return input_batches(whole, size or 256, float_dtype(model))

@@ -61,7 +61,7 @@ def class_prediction(draws: Tensor, average: str, keep_samples: bool) -> ClassPr
         entropy=entropy,
         aleatoric=aleatoric,
         epistemic=_epistemic(entropy, aleatoric, len(draws), average),
-        variance=unbiased_variance(samples),
+        variance=unbiased_variance(samples, probs if average == "probs" else None),
     )
 
 
@@ -111,11 +111,12 @@ def value_prediction(parts: TargetDistribution) -> ValuePrediction:
     )
 
 
-def unbiased_variance(samples: Tensor) -> Tensor:
+def unbiased_variance(samples: Tensor, mean: Tensor | None = None) -> Tensor:
     """Over the first dimension; 0 for one sample. On a CPU `var` takes five times as long."""
     if len(samples) == 1:
         return torch.zeros_like(samples[0])
-    return (samples - samples.mean(0)).square_().sum(0) / (len(samples) - 1)
+    mean = samples.mean(0) if mean is None else mean
+    return (samples - mean).square_().sum(0) / (len(samples) - 1)
 
 
 def _epistemic(entropy: Tensor, aleatoric: Tensor, count: int, average: str) -> Tensor:
