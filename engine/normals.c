@@ -122,8 +122,9 @@ static int is_flat(const double *a, int n)
 {
     double least = a[0], most = a[0];
     for (int d = 1; d < n; d++) {
-        least = fmin(least, a[d * n + d]);
-        most = fmax(most, a[d * n + d]);
+        double variance = a[d * n + d];
+        least = variance < least ? variance : least;
+        most = variance > most ? variance : most;
     }
     return least < 1e-9 * most;
 }
