@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 _SHARE = 1 / 16  # at a tolerance of 1 a step is so much of what it is compared with
+_LEAST = 2.0**-22  # variance, so that float16 keeps it from 0
 
 
 @torch.no_grad()
@@ -19,8 +20,8 @@ def round_vectors_(model: nn.Module, tolerance: float) -> None:
 
     - scales and biases of a norm, y = w (x - m) / s + b: d rms(w);
     - other biases: d rms(b);
-    - the mean and variance of a channel: s and a power of four, as scale and bias make up for them
-      (`_move_moments_`); d s and 2 d s^2 where the norm has no scale and bias of its own.
+    - the mean of a channel: s / 2, and its variance has three binary digits, as scale and bias
+      make up for both (`_move_moments_`); d s and 2 d s^2 where the norm has none of its own.
     """
     share = 2.0 ** math.floor(math.log2(_SHARE * math.sqrt(tolerance)))
     users = Counter(
@@ -55,21 +56,28 @@ def _move_moments_(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps:
 
         w' = w s' / s,    b' = b + w (m' - m) / s,    s^2 = v + eps.
 
-    They stay near the real ones, so that training may go on. A channel that never varied, v = 0,
-    is its bias: of pruned networks these are many.
+    They stay near the real ones, within s / 4 and 6% of s, as training and `refresh_norms_` put
+    real ones in their place. A channel that never varied, v = 0, becomes its bias, also for inputs
+    that vary: of pruned networks these are many.
     """
     old = weight, bias, mean, var
     w, b, m, v = (values.double() for values in old)
-    coarse = torch.where(v > eps, 4.0 ** (v.log2() / 2).round(), 0.0)
-    unit = torch.where(v > eps, coarse, eps).log2().div(2).floor().exp2()
+    coarse = _in_three_digits(v.clamp_min(max(eps / 64, _LEAST)))
+    unit = (coarse + eps).log2().div(2).floor().exp2() / 2
     middle = (m / unit).round() * unit
     std, after = (v + eps).sqrt(), (coarse + eps).sqrt()
     moved = torch.stack([w * after / std, b + w * (middle - m) / std, middle, coarse])
     constant = torch.stack([torch.zeros_like(b), b, torch.zeros_like(b), v])
     new = torch.where(v == 0, constant, moved)
-    new = torch.where(new.isfinite().all(0), new, torch.stack([w, b, m, v]))
+    fine = torch.stack([n.to(o.dtype).isfinite() for n, o in zip(new, old, strict=True)]).all(0)
     for values, numbers in zip(old, new, strict=True):
-        values.copy_(numbers)
+        values.copy_(torch.where(fine, numbers, values.double()))
+
+
+def _in_three_digits(values: Tensor) -> Tensor:
+    """To the nearest of 4, 5, 6 and 7 times powers of two."""
+    fraction, exponent = torch.frexp(values)
+    return torch.ldexp((fraction * 8).round() / 8, exponent)
 
 
 def _round_moments_(mean: Tensor, var: Tensor, eps: float, share: float) -> None:
