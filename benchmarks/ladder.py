@@ -6,8 +6,8 @@
 Each seed trains the dense network by draws of weights. It is the teacher of all that follow: for
 each step of the recipe the network is pruned by signal-to-noise ratio and trained on. Where a step
 has target bytes, its file has the smallest of the recipe's tolerances that fits, a one-pass head
-included. With `--files`, networks and files that are in the folder are not made again. Nothing is
-chosen here: choose recipes with `--validation`, which trains on 45,000 images,
+included. With `--files`, networks and files of the recipe that are there are not made again.
+Nothing is chosen here: choose recipes with `--validation`, which trains on 45,000 images,
 measures on the other 5,000 and teaches no head. Else the test set is read, once for each file.
 """
 
@@ -48,7 +48,7 @@ def main() -> None:
     recipe = yaml.safe_load(a.recipe.read_text(encoding="utf-8"))
     a.cutout = bool(recipe.get("cutout"))
     if a.files:
-        a.files.mkdir(exist_ok=True, parents=True)
+        a.files = folder_of(a.files / f"{a.recipe.stem}{'-search' * a.validation}", recipe)
     sets = open_sets(a)
     for seed in a.seeds:
         for facts in rows(a, recipe, sets, seed):
@@ -90,6 +90,16 @@ def rows(
             yield from files(a, recipe, step, model, loader, sets, seed, known)
 
 
+def folder_of(path: Path, recipe: dict[str, Any]) -> Path:
+    """The folder, which is for networks of one recipe alone."""
+    path.mkdir(exist_ok=True, parents=True)
+    told = path / "recipe.yaml"
+    if told.exists() and yaml.safe_load(told.read_text(encoding="utf-8")) != recipe:
+        raise SystemExit(f"{path} holds networks of another recipe: empty it, or take another one")
+    told.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    return path
+
+
 def has(a: argparse.Namespace, name: str) -> bool:
     """Whether its file is in the folder."""
     return bool(a.files) and (a.files / f"{name}.pocket").exists()
@@ -112,10 +122,10 @@ def known_or(
     model = train()
     seconds = time.perf_counter() - begin
     exactly = {"tolerance": tolerance} if tolerance else {"lossless": True}
-    size = as_stored(model, path=path, **exactly)[1]
+    model, size = as_stored(model, path=path, **exactly)
     if path:
         path.with_suffix(".json").write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
-    return model, seconds, size
+    return model.to(sets.device, memory_format=torch.channels_last), seconds, size
 
 
 def files(
@@ -132,9 +142,9 @@ def files(
     begin = time.perf_counter()
     small = pb.distill_(small, loader, seed=seed)
     path = a.files / f"{target}-{seed}.pocket" if a.files else None
-    size = as_stored(copy.deepcopy(small).cpu(), path=path, tolerance=tolerance, example=_EXAMPLE)[
-        1
-    ]
+    small = copy.deepcopy(small).cpu()
+    small, size = as_stored(small, path=path, tolerance=tolerance, example=_EXAMPLE)
+    small = small.to(sets.device, memory_format=torch.channels_last)
     known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "file_bytes": size}
     known |= {"distill_seconds": time.perf_counter() - begin}
     for estimator in ("weight", "one_pass"):

@@ -27,7 +27,7 @@ def by_recipe() -> tuple[Table, ...]:
     if not (RESULTS / "recipes.jsonl").exists():
         return ()
     scores = Table(
-        "By frozen recipes: ResNet-18 on CIFAR-10, cutout, seeds that chose nothing",
+        "By frozen recipes: ResNet-18 on CIFAR-10, cutout",
         (
             METHOD, ESTIMATOR, Column("seeds", "seed", count), *SCORES,
             Column("OOD AUROC", "auroc_entropy", number(3)),
@@ -45,7 +45,7 @@ def differences(source: str, alike: tuple[str, ...]) -> tuple[Table, ...]:
     if not any(row["row"] == "deterministic" for row in rows):
         return ()
     found = Table(
-        "Less the deterministic network on the same test images; 95% of their bootstrap",
+        "Less the deterministic network: these networks, 95% of a bootstrap of the test images",
         (
             *(Column(part.split(".")[-1], part, text) for part in alike), METHOD, ESTIMATOR,
             against(rows, alike, "accuracy", 2, 100), against(rows, alike, "nll", 4),

@@ -1089,7 +1089,8 @@ SMALL = Page(
     "accuracy against bytes and multiplications, what coarse storage costs",
     "A dense network is pruned step by step, learning from what it was, and stored as finely as "
     "fits, by a recipe whose densities and last step were set after one reading of the test set "
-    "with seed 100 (`recipes/resnet18-small.yaml`; two seeds, the dense networks the same). For comparison, one of half the width that "
+    "with seed 100 (`recipes/resnet18-small.yaml`; two seeds, the same dense networks). "
+    "For comparison, one of half the width that "
     "learns from one of full width; of its files that fit, the images held back choose (one seed), "
     "as they do between the files of a plain and of a Bayesian network, each with the library's "
     "defaults and 12 epochs. "
@@ -1165,7 +1166,7 @@ SMALL = Page(
             order=lambda row: (-row["file_bytes"], row["row"] == "draw"),
         ),
         Table(
-            "What rounding biases and norms costs: published networks, by the mean, 4,000 test images",
+            "What rounding biases and norms costs: published networks, mean, 4,000 test images",
             (
                 NETWORK, Column("tolerance", lambda row: row["tolerance"] or "none", text), *SCORES,
                 Column("these numbers, bytes", "bytes", whole),
