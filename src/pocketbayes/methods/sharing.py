@@ -75,8 +75,8 @@ class Sharing(VariationalMethod):
         merge_gradient: only components whose mean gradient lies in this lowest share may merge.
             The paper gives no value.
         merge_variance: the same of the components' variance. The paper gives no value.
-        paper: of "mixture": the order of the paper's Algorithm 1. Blends are found before components
-            merge, and a pair merges if its gradients, and its variances, differ little;
+        paper: of "mixture": the order of the paper's Algorithm 1. Blends are found before
+            components merge, and a pair merges if its gradients, and its variances, differ little;
             `merge_gradient` and `merge_variance` are then shares of the differences between nearest
             components.
         rate: of "rate_distortion": nats of KL that one nat of index is worth.
