@@ -35,7 +35,7 @@ def normed(norm, x):
 @pytest.mark.parametrize("affine", [True, False])
 def test_no_channel_moves_by_more_than_a_share(tolerance, affine):
     """y = w z + b is off by at most d rms(w) (1/2 + |z'| / 2), as only w and b are rounded,
-    z' = (x - m') / s' with |m' - m| <= s' / 4 and s / s' <= 1.07; without them, z by d (|z| + 1).
+    z' = (x - m') / s' with |m' - m| <= s' / 4 and s / s' <= 1.12; without them, z by d (|z| + 1).
     """
     net = convolutions()
     norm, share = net[1].double(), tolerance**0.5 / 16
@@ -47,7 +47,7 @@ def test_no_channel_moves_by_more_than_a_share(tolerance, affine):
     size = norm.weight.square().mean().sqrt() if affine else 1.0
     round_vectors_(net, tolerance)
     error = (norm(inputs) - before).abs()
-    bound = share * size * ((1.25 + 1.07 * x.abs()) / 2 if affine else 1 + x.abs())
+    bound = share * size * ((1.25 + 1.12 * x.abs()) / 2 if affine else 1 + x.abs())
     assert (error <= bound * 1.001).all()
     assert error.max() > bound.max() / 50  # it is rounded at all
 
@@ -62,7 +62,7 @@ def test_moments_move_into_scale_and_bias_exactly():
         _move_moments_(norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)
     torch.testing.assert_close(norm(x), before, rtol=1e-9, atol=1e-9)
     assert (norm.running_var > 0).all()
-    digits = torch.frexp(norm.running_var)[0] * 8
+    digits = torch.frexp(norm.running_var)[0] * 4
     assert torch.equal(digits, digits.round())
     std = norm.running_var.add(norm.eps).sqrt().log2().floor().exp2()
     multiple = 2 * norm.running_mean / std
@@ -83,8 +83,8 @@ def test_real_moments_may_come_back():
     after = norm(x)
     assert ((after - before).mean((0, 2, 3)).abs() <= 0.28 * weight + 1e-9).all()
     ratio = after.std((0, 2, 3)) / before.std((0, 2, 3))
-    assert (ratio >= 0.93).all()
-    assert (ratio <= 1.07).all()
+    assert (ratio >= 0.89).all()
+    assert (ratio <= 1.1).all()
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e-6, 4e-6, 1e-3, 1.0, 1e4])

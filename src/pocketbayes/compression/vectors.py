@@ -20,7 +20,7 @@ def round_vectors_(model: nn.Module, tolerance: float) -> None:
 
     - scales and biases of a norm, y = w (x - m) / s + b: d rms(w);
     - other biases: d rms(b);
-    - the mean of a channel: s / 2, and its variance has three binary digits, as scale and bias
+    - the mean of a channel: s / 2, and its variance has two binary digits, as scale and bias
       make up for both (`_move_moments_`); d s and 2 d s^2 where the norm has none of its own.
     """
     share = 2.0 ** math.floor(math.log2(_SHARE * math.sqrt(tolerance)))
@@ -56,13 +56,13 @@ def _move_moments_(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps:
 
         w' = w s' / s,    b' = b + w (m' - m) / s,    s^2 = v + eps.
 
-    They stay near the real ones, within s / 4 and 6% of s, as training and `refresh_norms_` put
+    They stay near the real ones, within s / 4 and 12% of s, as training and `refresh_norms_` put
     real ones in their place. A channel that never varied, v = 0, becomes its bias, also for inputs
     that vary: of pruned networks these are many.
     """
     old = weight, bias, mean, var
     w, b, m, v = (values.double() for values in old)
-    coarse = _in_three_digits(v.clamp_min(max(eps / 64, _LEAST)))
+    coarse = _in_two_digits(v.clamp_min(max(eps / 64, _LEAST)))
     unit = (coarse + eps).log2().div(2).floor().exp2() / 2
     middle = (m / unit).round() * unit
     std, after = (v + eps).sqrt(), (coarse + eps).sqrt()
@@ -74,10 +74,10 @@ def _move_moments_(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps:
         values.copy_(torch.where(fine, numbers, values.double()))
 
 
-def _in_three_digits(values: Tensor) -> Tensor:
-    """To the nearest of 4, 5, 6 and 7 times powers of two."""
+def _in_two_digits(values: Tensor) -> Tensor:
+    """To the nearest of 2 and 3 times powers of two."""
     fraction, exponent = torch.frexp(values)
-    return torch.ldexp((fraction * 8).round() / 8, exponent)
+    return torch.ldexp((fraction * 4).round() / 4, exponent)
 
 
 def _round_moments_(mean: Tensor, var: Tensor, eps: float, share: float) -> None:
