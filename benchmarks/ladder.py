@@ -6,7 +6,8 @@
 Each seed trains the dense network by draws of weights. It is the teacher of all that follow: for
 each step of the recipe the network is pruned by signal-to-noise ratio and trained on. Where a step
 has target bytes, its file has the smallest of the recipe's tolerances that fits, a one-pass head
-included. With `--files`, networks and files of the recipe that are there are not made again.
+included. A step that is aside has a file, but no further step begins with its network.
+With `--files`, networks and files of the recipe that are there are not made again.
 Nothing is chosen here: choose recipes with `--validation`, which trains on 45,000 images,
 measures on the other 5,000 and teaches no head. Else the test set is read, once for each file.
 """
@@ -44,6 +45,7 @@ def main() -> None:
     made.add_argument("--seeds", nargs="+", type=int, default=[0])
     made.add_argument("--names", nargs="*", default=list(SOME), choices=CORRUPTIONS)
     made.add_argument("--files", type=Path, help="folder where the files stay")
+    made.add_argument("--at-once", type=int, default=1, help="trainings that share this GPU")
     a = made.parse_args()
     recipe = yaml.safe_load(a.recipe.read_text(encoding="utf-8"))
     a.cutout = bool(recipe.get("cutout"))
@@ -54,6 +56,7 @@ def main() -> None:
         for facts in rows(a, recipe, sets, seed):
             known = {"recipe": a.recipe.stem, "settings": recipe, "seed": seed}
             known |= {"model": recipe["model"], "data": a.data, "validation": a.validation}
+            known |= {"trainings_at_once": a.at_once}
             append_result("ladder_search" if a.validation else "ladder", **known, **facts)
 
 
@@ -70,24 +73,29 @@ def rows(
     taught, model = pb.with_teacher(loader, parent, compile=not a.no_compile), parent
     for step in recipe["steps"]:
         name = f"{step['density']}-{seed}"
-        if any(
-            has(a, f"{s['density']}-{seed}")
-            for s in recipe["steps"]
-            if s["density"] < step["density"]
-        ):
-            spent += seconds_of(a, name)
+        if is_behind(a, recipe, step, seed):
+            spent += 0 if step.get("aside") else seconds_of(a, name)
             continue
         train = partial(pruned, a, recipe, step, model, taught, seed)
-        model, seconds, _ = known_or(a, sets, name, 0.0, train)
-        spent += seconds
-        known = {"density": step["density"], "train_seconds": spent} | cost(model, sets)
+        here, seconds, _ = known_or(a, sets, name, 0.0, train)
+        known = {"density": step["density"], "train_seconds": spent + seconds} | cost(here, sets)
+        if not step.get("aside"):
+            model, spent = here, spent + seconds
         if a.validation:
             for tolerance in recipe["tolerances"]:
-                small, size = stored(model, tolerance)
+                small, size = stored(here, tolerance)
                 known |= {"row": "file", "tolerance": tolerance, "file_bytes": size}
                 yield known | also_made_worse(small.to(sets.device), sets, a.samples)
         elif "target_bytes" in step and not has(a, f"{step['target_bytes']}-{seed}"):
-            yield from files(a, recipe, step, model, loader, sets, seed, known)
+            yield from files(a, recipe, step, here, loader, sets, seed, known)
+
+
+def is_behind(
+    a: argparse.Namespace, recipe: dict[str, Any], step: dict[str, Any], seed: int
+) -> bool:
+    """Whether a network further down is there, so that this step need not be read or made."""
+    further = [s for s in recipe["steps"] if s["density"] < step["density"] and not s.get("aside")]
+    return any(has(a, f"{s['density']}-{seed}") for s in further)
 
 
 def folder_of(path: Path, recipe: dict[str, Any]) -> Path:
@@ -147,8 +155,9 @@ def files(
     small = small.to(sets.device, memory_format=torch.channels_last)
     known |= {"row": "file", "target_bytes": target, "tolerance": tolerance, "file_bytes": size}
     known |= {"distill_seconds": time.perf_counter() - begin}
+    names = [] if step.get("aside") else a.names
     for estimator in ("weight", "one_pass"):
-        yield known | also_made_worse(small, sets, a.samples, estimator, a.names)
+        yield known | also_made_worse(small, sets, a.samples, estimator, names)
 
 
 def dense(
