@@ -422,6 +422,19 @@ def test_every_trained_parameter_is_in_one_optimiser_once():
     assert decay[id(net[1].weight)] == 0
 
 
+def test_a_result_is_told_in_a_line():
+    result = fit(model(), epochs=2, method=pb.MeanField(), val_loader=loader(blobs(50, seed=3)))
+    last, words = result.history[-1], repr(result)
+    assert words.startswith("FitResult(Sequential by MeanField, 2 epochs, ")
+    assert f"{last['step']} steps" in words
+    for name in ("loss", "nll", "kl", "accuracy", "val_nll"):
+        assert f"{name} {last[name]:.4g}" in words
+    assert "rmse" not in words
+    assert "\n" not in words
+    untrained = fit(model(), epochs=0, method=pb.Deterministic())
+    assert repr(untrained).startswith("FitResult(Sequential by Deterministic, 0 epochs, 0 steps")
+
+
 def test_no_epochs_prepare_the_model_and_change_no_weight(tmp_path):
     net = model()
     before = net[0]._posteriors["weight"].mean.detach().clone()

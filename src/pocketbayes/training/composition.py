@@ -19,7 +19,10 @@ from pocketbayes.training.checkpoints import NAME, checkpoints_in, write_history
 from pocketbayes.training.tracking import within
 
 
-@dataclass(frozen=True)
+_TOLD = ("loss", "nll", "kl", "accuracy", "rmse", "val_nll", "val_accuracy", "val_rmse")
+
+
+@dataclass(frozen=True, repr=False)
 class FitResult:
     """What `fit` returns: the model and one dict per epoch.
 
@@ -51,6 +54,14 @@ class FitResult:
     def steps(self) -> int:
         """Optimiser steps; of several members or stages, those of the last one."""
         return self.history[-1]["step"] if self.history else 0
+
+    def __repr__(self) -> str:
+        """A line: what was trained, by what, how long, and the figures of the last epoch."""
+        last = self.history[-1] if self.history else {}
+        told = [f"{name} {last[name]:.4g}" for name in _TOLD if last.get(name) is not None]
+        how = "" if self.method is None else f" by {type(self.method).__name__}"
+        took = f"{self.epochs:,} epochs, {self.steps:,} steps, {self.seconds:.1f} s"
+        return f"FitResult({', '.join([type(self.model).__name__ + how, took, *told])})"
 
 
 def begun_directory(out: str | os.PathLike[str] | None, resume: bool) -> Path | None:
