@@ -3,7 +3,9 @@
     python benchmarks/size_figure.py
 
 Writes docs/images/accuracy_against_bytes.svg and .png from the headline rows that have a file, and
-the published figures in pages/published.py. Labels find their own places.
+the published figures in pages/published.py. Colours are the milliseconds of one prediction of one
+image on two cores of a CPU: of a pruned file one pass of the C engine, else torch, by the draws of
+its row. Labels find their own places.
 """
 
 from collections.abc import Sequence
@@ -14,12 +16,14 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from pages.headline import RESNET_18
 from pages.published import PUBLISHED
-from pages.render import mean, rows_of
+from pages.render import Line, mean, results, rows_of
 
 from pocketbayes.report.words import bytes_in_words
 
@@ -28,15 +32,16 @@ DOTS = 150  # per inch
 ACCURACIES = (89.7, 96.6)  # of the axis
 REFERENCES = {"float32 network": 44.7e6, "float32 posterior": 89.4e6}
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; shapes say the same again.
-LOOKS = {
-    "deterministic": ("#8A3B6C", "X"), "mean-field": ("#0072B2", "o"), "Subspace": ("#D55E00", "v"),
-    "Sharing": ("#007A5A", "s"), "chain": ("#000000", "*"),
-    "pruned": ("#C79A00", "P"), "ensemble": ("#C79A00", "p"),
+SHAPES = {
+    "deterministic": "X", "mean-field": "o", "Subspace": "v", "Sharing": "s", "chain": "*",
+    "pruned": "P", "ensemble": "p",
 }  # fmt: skip
+COLOURS, MILLISECONDS = mpl.colormaps["plasma"], LogNorm(2, 5000)
+WORDS = "0.15"
 PAPERS = "0.45"
 LEFT_OUT = ("larger learning rate", "fresh seeds")  # lie where the same without does
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points from a mark to its label
+BAR = (0.12, 0.27, 0.33, 0.025)  # of the colours: left, bottom, width, height
 MARGIN = 9  # pixels around a mark that labels leave free
 ANGLES = np.radians([0, 180, 90, 270, 45, 135, 225, 315])
 GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # hides lines behind words
@@ -49,9 +54,15 @@ class Mark:
     name: str
     size: float
     accuracy: float
-    colour: str
     shape: str
+    milliseconds: float | None = None
     is_ours: bool = True
+
+    @property
+    def colour(self) -> Any:
+        """By its milliseconds; grey where nobody measured them."""
+        known = self.milliseconds
+        return PAPERS if known is None else COLOURS(MILLISECONDS(known))
 
 
 def main() -> None:
@@ -69,15 +80,39 @@ def ours() -> list[Mark]:
         sizes = [row["file_bytes"] for row in found if "file_bytes" in row]
         if not sizes or line.words[0] in marks or line.words[0].endswith(LEFT_OUT):
             continue
-        colour, shape = next(look for name, look in LOOKS.items() if line.words[0].startswith(name))
+        shape = next(shape for name, shape in SHAPES.items() if line.words[0].startswith(name))
         accuracy = 100 * mean([row["accuracy"] for row in found])
-        marks[line.words[0]] = Mark(line.words[0], mean(sizes), accuracy, colour, shape)
+        marks[line.words[0]] = Mark(
+            line.words[0], mean(sizes), accuracy, shape, milliseconds_of(line)
+        )
     return list(marks.values())
+
+
+def milliseconds_of(line: Line) -> float | None:
+    """Of one prediction of one image, as the row predicts; of a pruned file by one pass."""
+    name, by = line.words[0], line.words[2]
+    files = {row["about"]: row for row in results("runtime_files") if row["batch"] == 1}
+    ways = {row["row"]: row for row in results("passes") if _is_measured(row)}
+    plain = [row["plain_ms"] for row in files.values() if row["cores"] == 2]
+    pruned = files.get(f"ResNet-18, {name[name.find('pruned') :]}")
+    if not plain:
+        return None
+    if name.startswith("deterministic"):
+        return mean(plain)
+    if name.startswith(("pruned", "ensemble")):
+        members = 3 if name.startswith("ensemble") else 1
+        return members * pruned["ratio"] * mean(plain) if pruned else None
+    way = ways.get(f"30 draws, {by}")
+    return way["ratio"] * mean(plain) if way else None
+
+
+def _is_measured(row: dict[str, Any]) -> bool:
+    return row["network"] == "resnet18" and row["batch"] == 1
 
 
 def published() -> list[Mark]:
     """One mark for each published result."""
-    return [Mark(p.name, p.size, p.accuracy, PAPERS, "D", is_ours=False) for p in PUBLISHED]
+    return [Mark(p.name, p.size, p.accuracy, "D", is_ours=False) for p in PUBLISHED]
 
 
 def write_figure(path: Path = PICTURE) -> None:
@@ -95,10 +130,20 @@ def drawn(marks: Sequence[Mark]) -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.07, 0.11, 0.915, 0.82))
     set_axes(axes, marks)
+    explain_colours(figure)
     for mark in marks:
         draw(axes, mark)
     place_labels(axes, marks)
     return figure
+
+
+def explain_colours(figure: Figure) -> None:
+    """A bar of them, where no mark is."""
+    into = figure.add_axes(BAR)
+    bar = figure.colorbar(ScalarMappable(MILLISECONDS, COLOURS), into, orientation="horizontal")
+    bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f} ms")
+    bar.ax.tick_params(labelsize=8)
+    bar.ax.set_title("one prediction of one image, two CPU cores", fontsize=8.5, loc="left")
 
 
 def set_axes(axes: Any, marks: Sequence[Mark]) -> None:
@@ -126,6 +171,7 @@ def set_axes(axes: Any, marks: Sequence[Mark]) -> None:
 def draw(axes: Any, mark: Mark) -> None:
     """A file."""
     look = {"color": mark.colour, "marker": mark.shape, "linestyle": "none"}
+    look |= {"markeredgecolor": WORDS, "markeredgewidth": 0.5} if mark.is_ours else {}
     axes.plot(mark.size, mark.accuracy, markersize=8 if mark.is_ours else 4.5, **look)
 
 
@@ -140,9 +186,10 @@ def place_labels(axes: Any, marks: Sequence[Mark]) -> list[Any]:
         words = f"{mark.name}, {bytes_in_words(mark.size)}" if mark.is_ours else mark.name
         note = axes.annotate(
             words, (mark.size, mark.accuracy), xytext=(0, 0), textcoords="offset points",
-            fontsize=8.5 if mark.is_ours else 7, color=mark.colour, ha="center", va="center",
+            fontsize=8.5 if mark.is_ours else 7, ha="center", va="center",
+            color=WORDS if mark.is_ours else PAPERS,
             bbox=GROUND, zorder=10 - len(notes) / 100,  # a line passes under earlier words
-            arrowprops={"arrowstyle": "-", "color": mark.colour, "linewidth": 0.6},
+            arrowprops={"arrowstyle": "-", "color": PAPERS, "linewidth": 0.6},
         )  # fmt: skip
         box = box_of(note)
         moves = offsets(box)

@@ -65,13 +65,14 @@ def test_published_sizes_count_what_the_papers_store():
 def test_labels_of_todays_results_cover_neither_each_other_nor_the_edge():
     marks = [*size_figure.ours(), *size_figure.published()]
     figure = size_figure.drawn(marks)
-    (axes,) = figure.axes
+    axes, bar = figure.axes
     notes = [size_figure.box_of(note) for note in axes.texts if isinstance(note, Annotation)]
     assert len(notes) == len(marks)
     assert all(size_figure.overlap(a, b) < 1 for a, b in combinations(notes, 2))
     inside = axes.bbox.extents
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in notes]
     covered = [size_figure.overlap(box, inside) for box in notes]
+    assert not any(size_figure.overlap(box, bar.get_tightbbox().extents) for box in notes)
     assert covered == pytest.approx(areas)
 
 
