@@ -158,6 +158,29 @@ def test_beta_goes_on_as_it_was(digits):
     assert (method.least_beta, method.beta) == (None, 0.7)
 
 
+def test_tuning_begins_without_a_heavy_kl(digits):
+    made = network(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    assert tuning_of(made).warmup == 0.5  # nothing is known of it
+    for beta, warmup in ((0.01, 0), (0.09, 0), (0.1, 0.5), (1.0, 0.5)):
+        pb.fit(made, digits[0], pb.MeanField(beta=beta), epochs=1, progress=False)
+        assert tuning_of(made).warmup == warmup
+
+
+def test_a_small_table_learned_in_a_short_time_is_not_forgotten():
+    """The KL of stds that had no time to widen would pull all weights to the prior."""
+    data = pytest.importorskip("sklearn.datasets").load_breast_cancer()
+    x, y = torch.tensor(data.data).float(), torch.tensor(data.target)
+    x = (x - x.mean(0)) / x.std(0)
+    hidden = [nn.Linear(30, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU()]
+    made = network(*hidden, nn.Linear(128, 2))
+    loader = DataLoader(TensorDataset(x[:340], y[:340]), 128, shuffle=True)
+    pb.fit(made, loader, epochs=10, progress=False)
+    pb.prune_(made, 0.34, by="snr")
+    pb.fit(made, loader, tuning_of(made), epochs=80, progress=False)
+    record = pb.evaluate(made, [(x[340:], y[340:])], 10, generator=torch.Generator())
+    assert record.nll < 0.4  # the labels' own entropy is 0.63
+
+
 def test_without_a_size_the_smallest_file_that_loses_little(model, digits):
     small = compressed(model, digits, max_drop=0.02)
     least = small.before.record.accuracy - 0.02 - 1e-9

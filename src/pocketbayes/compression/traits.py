@@ -14,6 +14,10 @@ from pocketbayes.posteriors import Gaussian, Sparse, SpikeSlab
 FINE, COARSE, COARSEST = 0.01, 0.3, 1.0  # nats a weight
 TOLERANCES = (FINE, 0.1, COARSE, COARSEST)
 _STD_LR = 1e-2
+# From this weight of the KL on, tuning begins without it. On 9 regressions and 2 tables of classes
+# the NLL is lower for it, by up to 0.5, or the same: a network that was trained for a short time
+# fell back to its prior. Of lighter ones, two digits and clothes, it takes 3% more bytes.
+_HEAVY, _WARMUP = 0.1, 0.5
 
 
 def tuning_of(model: nn.Module) -> Method:
@@ -22,7 +26,9 @@ def tuning_of(model: nn.Module) -> Method:
         return MCDropout()
     if not is_random(model):
         return Deterministic()
-    return MeanField(lr=3e-3, std_lr=_STD_LR, warmup=0.0, **_beta(model))
+    beta = describe(model).beta
+    warmup = _WARMUP if beta is None or beta >= _HEAVY else 0.0
+    return MeanField(lr=3e-3, std_lr=_STD_LR, warmup=warmup, **_beta(model))
 
 
 def sharing_method(
