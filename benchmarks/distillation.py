@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cifar import OUTSIDE, Sets, in_batches, open_sets
+from cifar import SHUFFLED, Sets, in_batches, open_sets
 from corruptions import file_facts, made_worse, opened
 from record import append_result
 
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--root", type=Path, required=True)
     made.add_argument("--files", type=Path, nargs="+", required=True)
-    made.add_argument("--data", default="cifar10", choices=OUTSIDE)
+    made.add_argument("--data", default="cifar10", choices=SHUFFLED)
     made.add_argument("--epochs", type=int, default=5)
     made.add_argument("--batch", type=int, default=512)
     made.add_argument("--draws", type=int, default=8, help="of the network for each batch")

@@ -4,6 +4,7 @@ from paired import difference
 
 from pages.headline import BYTES
 from pages.render import (
+    NAMES,
     RESULTS,
     SCORES,
     Column,
@@ -26,17 +27,24 @@ def by_recipe() -> tuple[Table, ...]:
     """Every recipe's network, and how it differs from the plain one."""
     if not (RESULTS / "recipes.jsonl").exists():
         return ()
-    scores = Table(
-        "By frozen recipes: ResNet-18 on CIFAR-10, cutout",
+    measured = sorted({(row["data"], row["model"]) for row in results("recipes")})
+    scores = (of_recipes(model, data) for data, model in measured)
+    return *scores, *differences("recipes", ALIKE)
+
+
+def of_recipes(model: str, data: str) -> Table:
+    """What the recipes for this network and these data give."""
+    return Table(
+        f"By frozen recipes: {NAMES.get(model, model)} on {NAMES.get(data, data)}, cutout",
         (
             METHOD, ESTIMATOR, Column("seeds", "seed", count), *SCORES,
             Column("OOD AUROC", "auroc_entropy", number(3)),
             Column("weights", "active_weights", whole), BYTES,
         ),
         source=("recipes",),
+        where={"model": model, "data": data},
         by=("row", "estimator"),
     )  # fmt: skip
-    return scores, *differences("recipes", ALIKE)
 
 
 def differences(source: str, alike: tuple[str, ...]) -> tuple[Table, ...]:

@@ -23,6 +23,12 @@ Field = str | Callable[[Row], Any]  # the path of a field, as in settings.beta, 
 # A test of a row or, by path, a value, a tuple of values or a test of the value.
 Where = Mapping[str, Any] | Callable[[Row], bool]
 Show = Callable[[list[Any]], str]  # the text of the values of all runs of a line
+NAMES = {
+    "resnet18": "ResNet-18", "resnet20": "ResNet-20", "lenet5": "LeNet-5", "mlp": "MLP",
+    "vit-small": "ViT-small",
+    "cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "digits": "Digits",
+    "tiny-imagenet": "Tiny-ImageNet",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pages.differences import ALIKE, by_recipe, differences
 from pages.headline import BYTES, FRESH, HEADS, RESNET_18, RESNET_20
 from pages.published import published_table
 from pages.render import (
+    NAMES,
     SCORES,
     Column,
     Field,
@@ -45,10 +46,6 @@ METHOD = Column("method", "row", text)
 ESTIMATOR = Column("estimator", "estimator", text)
 OOD = Column("OOD AUROC", "auroc_entropy", number(3))
 WEIGHTS = Column("weights", "active_weights", whole)
-NAMES = {
-    "resnet18": "ResNet-18", "resnet20": "ResNet-20", "lenet5": "LeNet-5", "mlp": "MLP",
-    "cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "digits": "Digits",
-}  # fmt: skip
 STAGES = {"trained on": "fine-tuned", "shared": "not fine-tuned"}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tiny_imagenet_files import tiny_imagenet_in
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -23,11 +24,15 @@ from pocketbayes.methods import METHODS  # noqa: E402
 
 FOLDER = BENCHMARKS / "recipes" / "resnet18-cifar10"
 RECIPES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+LARGER = {"resnet18-tiny-imagenet": "resnet18", "vit-small-tiny-imagenet": "vit-small"}
 TINY = {"epochs": 1, "batch_size": 7, "width": 0.02, "compile": False, "num_samples": 2}
+# With fewer than 16 channels of 64 x 64 pixels oneDNN's 1x1 convolutions of stride 2 write past
+# the end of their memory: the interpreter crashes.
+WIDTHS = {"resnet18": 0.25, "vit-small": 0.1}
 
 
-def plan_of(name, *words):
-    words = ["--recipe", str(FOLDER / f"{name}.yaml"), "--root", "DATA", "--runs", "RUNS", *words]
+def plan_of(name, *words, folder=FOLDER):
+    words = ["--recipe", str(folder / f"{name}.yaml"), "--root", "DATA", "--runs", "RUNS", *words]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", ["by_recipe.py", *words])
         a = by_recipe.arguments()
@@ -56,6 +61,31 @@ def test_rates_are_those_of_the_headline_and_members_of_ensembles_are_the_plain_
     assert plan_of("deep-ensemble").options.epochs == plan_of("deterministic").options.epochs
 
 
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("folder", LARGER)
+def test_a_recipe_of_tiny_imagenet_takes_as_many_steps_as_that_of_cifar10(folder, name):
+    plan, small = plan_of(name, folder=FOLDER.parent / folder), plan_of(name)
+    o = plan.options
+    assert (o.data, o.model, o.cutout, o.validation) == ("tiny-imagenet", LARGER[folder], True, 0)
+    assert type(plan.method) is METHODS[name]
+    assert plan.method.lr is not None
+    assert getattr(plan.method, "beta", 0.0) == getattr(small.method, "beta", 0.0)
+    steps = [100_000 // o.batch_size * o.epochs, 50_000 // o.batch_size * small.options.epochs]
+    assert steps[0] == pytest.approx(steps[1], rel=0.25 if name == "sharing" else 0.01)
+    assert plan.network.get("patch") == (8 if o.model == "vit-small" else None)
+    assert name != "sharing" or o.parent.name == "mean-field-7"
+
+
+@pytest.mark.parametrize("folder", LARGER)
+def test_members_of_an_ensemble_for_tiny_imagenet_are_the_plain_network(folder):
+    plain, five = (
+        plan_of(name, folder=FOLDER.parent / folder) for name in ("deterministic", "deep-ensemble")
+    )
+    assert five.method.member() == plain.method
+    assert five.options.epochs == plain.options.epochs
+    assert len(list((FOLDER.parent / folder).glob("*.yaml"))) == len(RECIPES)
+
+
 def test_every_recipe_is_planned_once_for_each_fresh_seed():
     named = [
         (Path(word).stem, job.seed)
@@ -75,7 +105,7 @@ def test_settings_are_chosen_on_a_tenth_held_back_and_never_into_the_same_run():
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Images of ten colours, and house numbers that are noise."""
+    """Images of ten colours, house numbers that are noise, and larger images of four classes."""
     folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     for split, count in (("train", 60), ("test", 30)):
         y = np.arange(count, dtype=np.uint8) % 10
@@ -83,6 +113,7 @@ def root(tmp_path_factory):
         np.savez(folder / f"cifar10_{split}.npz", x=x.astype(np.uint8), y=y)
         noise = rng.integers(0, 256, (count, 32, 32, 3)).astype(np.uint8)
         np.savez(folder / f"svhn_{split}.npz", x=noise, y=y)
+    tiny_imagenet_in(folder / "tiny-imagenet-200")
     return folder
 
 
@@ -130,6 +161,23 @@ def test_the_command_and_the_benchmark_make_the_same_file(root, recipes, tmp_pat
         assert (row["num_examples"], row["num_ood"]) == (30, 30)
         assert sum(row["blocks"]["accuracy"]) == pytest.approx(30 * row["accuracy"])
         assert sum(row["blocks"]["nll"]) == pytest.approx(30 * row["nll"], rel=1e-4)
+
+
+@pytest.mark.parametrize("folder", LARGER)
+def test_by_a_recipe_of_tiny_imagenet_a_network_is_trained_and_measured(
+    folder, root, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("POCKETBAYES_RESULTS", str(tmp_path))
+    known = yaml.safe_load((FOLDER.parent / folder / "mean-field.yaml").read_text())
+    (tmp_path / "mean-field.yaml").write_text(
+        yaml.safe_dump(known | TINY | {"width": WIDTHS[known["model"]]})
+    )
+    words = ["--recipe", tmp_path / "mean-field.yaml", "--root", root, "--runs", tmp_path]
+    monkeypatch.setattr(sys, "argv", ["by_recipe.py", *map(str, words)])
+    by_recipe.main()
+    (row,) = [json.loads(s) for s in (tmp_path / "recipes.jsonl").read_text().splitlines()]
+    assert (row["data"], row["model"]) == ("tiny-imagenet", LARGER[folder])
+    assert (row["num_examples"], row["num_ood"]) == (8, 30)
 
 
 def test_a_run_that_was_begun_by_another_recipe_is_refused(root, recipes, tmp_path, monkeypatch):

@@ -43,7 +43,8 @@ def test_unknown_names_and_options_show_the_nearest():
 
 
 @pytest.mark.parametrize(
-    "name", ["mnist", "fashion-mnist", "cifar10", "cifar100", "svhn", "imagefolder"]
+    "name",
+    ["mnist", "fashion-mnist", "cifar10", "cifar100", "svhn", "tiny-imagenet", "imagefolder"],
 )
 def test_files_need_a_root(name, monkeypatch):
     monkeypatch.delenv("POCKETBAYES_DATA", raising=False)

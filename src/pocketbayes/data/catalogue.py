@@ -15,6 +15,7 @@ from pocketbayes.data.simulated import friedman, sparse_linear, sparse_mlp
 from pocketbayes.data.svhn import svhn
 from pocketbayes.data.tables import TableSet
 from pocketbayes.data.tabular import table
+from pocketbayes.data.tiny_imagenet import tiny_imagenet
 from pocketbayes.errors import DataError, nearest
 
 DATASETS: dict[str, Callable[..., ImageSet | TableSet]] = {
@@ -25,6 +26,7 @@ DATASETS: dict[str, Callable[..., ImageSet | TableSet]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "svhn": svhn,
+    "tiny-imagenet": tiny_imagenet,
     "imagefolder": imagefolder,
     "csv": table,
     "parquet": table,
