@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import latent_posterior
 import torch
 from rank_one import RANDOM, scaled_
 from stored import Fit, sharing_to_fit
@@ -135,6 +136,19 @@ def rank_one(bench: Bench) -> Iterator[Made]:
     yield Made("Rank-1 BNN", *made, ("weight",), net)
 
 
+def lp_bnn(bench: Bench) -> Iterator[Made]:
+    """Rank-1 vectors drawn by an autoencoder for each layer; its file needs the decoder alone."""
+
+    def net() -> nn.Module:
+        torch.manual_seed(bench.seed)
+        return latent_posterior.scaled_(bench.build())
+
+    model = latent_posterior.encoded_(net())
+    method = pb.MeanField(**bench.stds(bench.a.beta), prior="fixed")
+    model, seconds = bench.trained(model, method, bench.a.epochs)
+    yield Made("LP-BNN", latent_posterior.settled_(model), seconds, ("weight",), net)
+
+
 def deep_ensemble(bench: Bench) -> Iterator[Made]:
     method = pb.DeepEnsemble(members=bench.a.members, **bench.rates())
     row = f"ensemble of {bench.a.members}"
@@ -209,7 +223,7 @@ FAMILIES: dict[str, Callable[[Bench], Iterator[Made]]] = {
     "deterministic": deterministic, "mc-dropout": mc_dropout, "deep-ensemble": deep_ensemble,
     "bayes-by-backprop": bayes_by_backprop, "mean-field": mean_field, "rigl": rigl,
     "subspace": subspace, "spike-slab": spike_slab, "chain": chain, "swag": swag,
-    "ivon": ivon, "rank-one": rank_one,
+    "ivon": ivon, "rank-one": rank_one, "latent-posterior": lp_bnn,
 }  # fmt: skip
 
 

@@ -291,7 +291,7 @@ _CORRUPTED = (
 _REGRESSIONS = tuple(
     job
     for name in UCI_SETS
-    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 78, 800)
+    for job in once(f"side_by_side_uci.py --root DATA --sets {name}", "side_by_side_uci", 81, 820)
 )
 _FRESH_SEEDS = (100, 101, 102)  # that chose nothing
 _RECIPES = tuple(

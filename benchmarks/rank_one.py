@@ -4,6 +4,8 @@ W_ij (1 + a_i) (1 + b_j) for a matrix, the same by channels for a convolution; W
 posterior is one of a and b, after M. Dusenberry et al. 2020, arXiv:2005.07186, with one component.
 """
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -20,16 +22,20 @@ class RankOne(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight times (1 + a) (1 + b)^T."""
-        positions = (1,) * (weight.dim() - 2)
-        outputs = 1 + self.outputs.view(-1, 1, *positions)
-        return weight * outputs * (1 + self.inputs.view(1, -1, *positions))
+        return times(weight, 1 + self.outputs, 1 + self.inputs)
 
 
-def scaled_(net: nn.Module) -> nn.Module:
+def times(weight: Tensor, outputs: Tensor, inputs: Tensor) -> Tensor:
+    """A weight whose outputs and inputs are scaled by these; of a convolution by channels."""
+    positions = (1,) * (weight.dim() - 2)
+    return weight * outputs.view(-1, 1, *positions) * inputs.view(1, -1, *positions)
+
+
+def scaled_(net: nn.Module, scales: Callable[[Tensor], nn.Module] = RankOne) -> nn.Module:
     """The network with such scales in every layer: no longer one of the table."""
     for layer in list(net.modules()):
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            parametrize.register_parametrization(layer, "weight", RankOne(layer.weight))
+            parametrize.register_parametrization(layer, "weight", scales(layer.weight))
     if hasattr(net, "pocketbayes_network"):
         del net.pocketbayes_network
     return net

@@ -139,7 +139,7 @@ TRAINED = Page(
 
 def is_own(row: Row) -> bool:
     """Whether a network predicts as it was trained."""
-    trained = ("subspace", "bayes-by-backprop", "chain", "swag", "rank-one")
+    trained = ("subspace", "bayes-by-backprop", "chain", "swag", "rank-one", "latent-posterior")
     by_weights = row["family"] in trained
     return row["estimator"] in ("none", "weight" if by_weights else "lrt")
 
