@@ -18,7 +18,6 @@ from pocketbayes.posteriors import isolated_randomness, mixed_seed
 from pocketbayes.training.checkpoints import NAME, checkpoints_in, write_history
 from pocketbayes.training.tracking import within
 
-
 _TOLD = ("loss", "nll", "kl", "accuracy", "rmse", "val_nll", "val_accuracy", "val_rmse")
 
 
